@@ -1,0 +1,69 @@
+"""Losses, one value per row; the mean or sum over rows is a reduction like any other.
+
+A row's target is a distribution q over the classes: one-hot for a plain class index, spread out under label smoothing,
+scaled by class weights, all zeros for an ignored row. `target_distribution` writes all four as one array, so that each
+loss has one formula.
+
+Cross-entropy, derivation. ℓ = −Σ_c q_c log p_c with log p_c = z_c − log Σ_k e^(z_k). Since
+∂ log p_c / ∂z_j = δ_cj − p_j,
+
+    ∂ℓ/∂z_j = −Σ_c q_c (δ_cj − p_j) = p_j Σ_c q_c − q_j ,
+
+the familiar softmax − target when q sums to 1.
+"""
+
+from .activations import log_softmax
+from .types import Array, Forward, Namespace
+
+
+def target_distribution(
+    xp: Namespace, target: Array, weight: Array, kept: Array, *, label_smoothing: float
+) -> tuple[Array, Array]:
+    """q = (1 − s) w_t · onehot(t) + (s / C) w, zero where a row is not kept ; and each row's share w_t in a mean
+
+    `target` holds class indices of any shape (valid ones also in rows that are not kept), `weight` one value per class;
+    q gets the classes as a last axis.
+    """
+    classes = weight.shape[0]
+    share = weight[target] * kept
+    onehot = target[..., None] == xp.arange(classes)
+    q = onehot * ((1.0 - label_smoothing) * share)[..., None]
+    if label_smoothing:
+        q = q + kept[..., None] * (label_smoothing / classes * weight)
+    return q, share
+
+
+def nll_loss(xp: Namespace, log_p: Array, q: Array) -> Forward:
+    """ℓ = −Σ_c q_c log p_c, where q_c = 0 silences even log p_c = −∞"""
+    heard = xp.where(q == 0, xp.zeros_like(log_p), log_p)
+    return -xp.sum(q * heard, axis=-1), q
+
+
+def nll_loss_backward(xp: Namespace, dy: Array, q: Array) -> tuple[Array, None]:
+    """∂ℓ/∂ log p_c = −q_c ; the target is a constant"""
+    return -q * dy[..., None], None
+
+
+def cross_entropy(xp: Namespace, z: Array, q: Array) -> Forward:
+    """ℓ = −Σ_c q_c log p_c,   p = softmax(z)"""
+    log_p, _ = log_softmax(xp, z, axis=-1)
+    loss, _ = nll_loss(xp, log_p, q)
+    return loss, (log_p, q)
+
+
+def cross_entropy_backward(xp: Namespace, dy: Array, cache: tuple[Array, Array]) -> tuple[Array, None]:
+    """z̄ = ℓ̄ (p Σ_c q_c − q) ; the target is a constant"""
+    log_p, q = cache
+    return (xp.exp(log_p) * xp.sum(q, axis=-1, keepdims=True) - q) * dy[..., None], None
+
+
+def mse_loss(xp: Namespace, x: Array, target: Array) -> Forward:
+    """ℓ = (x − t)², one value per element"""
+    d = x - target
+    return d * d, d
+
+
+def mse_loss_backward(xp: Namespace, dy: Array, d: Array) -> tuple[Array, Array]:
+    """x̄ = 2 ℓ̄ (x − t) ;   t̄ = −x̄"""
+    dx = 2.0 * dy * d
+    return dx, -dx

@@ -1,0 +1,63 @@
+"""RMSNorm and LayerNorm over the last axes, `axis`, whose shape is the weight's shape.
+
+RMSNorm, derivation. Let n be the number of normalized elements, r = (mean(x²) + ε)^(−1/2) and h = r x. Since
+∂r/∂xⱼ = −r³ xⱼ / n,
+
+    ∂hᵢ/∂xⱼ = r δᵢⱼ − xᵢ r³ xⱼ / n = r (δᵢⱼ − hᵢ hⱼ / n) ,
+
+and the chain rule gives
+
+    x̄ⱼ = Σᵢ h̄ᵢ ∂hᵢ/∂xⱼ = r (h̄ⱼ − hⱼ · mean(h̄ h)) .
+
+The gain acts on h alone: y = g h, so h̄ = ȳ g and ḡ = Σ_rows ȳ h.
+
+LayerNorm is RMSNorm of the centred x: with c = x − mean(x), h = r c and r = (mean(c²) + ε)^(−1/2), the centring is the
+symmetric projection x ↦ x − mean(x), so its backward is itself. That adds one line to the forward and, since h sums to
+0, one term to the backward:
+
+    c̄ = r (h̄ − h · mean(h̄ h)) ,     x̄ = c̄ − mean(c̄) = r (h̄ − mean(h̄) − h · mean(h̄ h)) .
+
+Sources: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019); Ba, Kiros and Hinton, "Layer Normalization"
+(2016).
+"""
+
+from typing import Any
+
+from .types import Array, Forward, Namespace
+
+Axes = tuple[int, ...]
+
+
+def rms_norm(xp: Namespace, x: Array, weight: Array | None, *, axis: Axes, eps: float) -> Forward:
+    """y = g ⊙ h,   h = r x,   r = (mean(x²) + ε)^(−1/2)"""
+    r = 1.0 / xp.sqrt(xp.mean(x * x, axis=axis, keepdims=True) + eps)
+    h = x * r
+    y = h if weight is None else h * weight
+    return y, (h, r, weight, axis)
+
+
+def rms_norm_backward(xp: Namespace, dy: Array, cache: tuple[Any, ...]) -> tuple[Array, Array]:
+    """h̄ = ȳ g ;   x̄ = r (h̄ − h · mean(h̄ h)) ;   ḡ = Σ_rows ȳ h"""
+    h, r, weight, axis = cache
+    dh = dy if weight is None else dy * weight
+    dx = r * (dh - h * xp.mean(dh * h, axis=axis, keepdims=True))
+    return dx, dy * h
+
+
+def layer_norm(xp: Namespace, x: Array, weight: Array | None, bias: Array | None, *, axis: Axes, eps: float) -> Forward:
+    """y = g ⊙ h + b,   h = r c,   c = x − mean(x),   r = (mean(c²) + ε)^(−1/2)"""
+    c = x - xp.mean(x, axis=axis, keepdims=True)
+    c = c - xp.mean(c, axis=axis, keepdims=True)  # what rounding left of a mean that is large beside the spread
+    r = 1.0 / xp.sqrt(xp.mean(c * c, axis=axis, keepdims=True) + eps)
+    h = c * r
+    y = h if weight is None else h * weight
+    y = y if bias is None else y + bias
+    return y, (h, r, weight, axis)
+
+
+def layer_norm_backward(xp: Namespace, dy: Array, cache: tuple[Any, ...]) -> tuple[Array, Array, Array]:
+    """h̄ = ȳ g ;   x̄ = r (h̄ − mean(h̄) − h · mean(h̄ h)) ;   ḡ = Σ_rows ȳ h ;   b̄ = Σ_rows ȳ"""
+    h, r, weight, axis = cache
+    dh = dy if weight is None else dy * weight
+    dx = r * (dh - xp.mean(dh, axis=axis, keepdims=True) - h * xp.mean(dh * h, axis=axis, keepdims=True))
+    return dx, dy * h, dy

@@ -1,0 +1,60 @@
+"""Matrix products and einsum."""
+
+from .types import Array, Forward, Namespace
+
+
+def matmul(xp: Namespace, a: Array, b: Array) -> Forward:
+    """Y = A B over the last two axes ; a vector counts as one row on the left and as one column on the right"""
+    return xp.matmul(a, b), (a, b)
+
+
+def matmul_backward(
+    xp: Namespace, dy: Array, cache: tuple[Array, Array], needs: tuple[bool, ...]
+) -> tuple[Array, Array]:
+    """Ā = Ȳ Bᵀ ;   B̄ = Aᵀ Ȳ"""
+    a, b = cache
+    left = a[None, :] if a.ndim == 1 else a
+    right = b[:, None] if b.ndim == 1 else b
+    if a.ndim == 1 and b.ndim == 1:
+        dy = dy[None, None]
+    elif a.ndim == 1:
+        dy = dy[..., None, :]
+    elif b.ndim == 1:
+        dy = dy[..., :, None]
+    da = xp.matmul(dy, xp.swapaxes(right, -1, -2)) if needs[0] else None
+    db = xp.matmul(xp.swapaxes(left, -1, -2), dy) if needs[1] else None
+    if a.ndim == 1 and da is not None:
+        da = da[..., 0, :]
+    if b.ndim == 1 and db is not None:
+        db = db[..., :, 0]
+    return da, db
+
+
+def einsum(xp: Namespace, *operands: Array, inputs: tuple[str, ...], output: str) -> Forward:
+    """Y[output] = Σ Π operands[inputs], summed over every label that the output lacks
+
+    The labels are plain letters, none twice in one operand: ellipses and diagonals are spelled out beforehand.
+    """
+    return xp.einsum(f"{','.join(inputs)}->{output}", *operands, optimize=True), (operands, inputs, output)
+
+
+def einsum_backward(
+    xp: Namespace, dy: Array, cache: tuple[tuple[Array, ...], tuple[str, ...], str], needs: tuple[bool, ...]
+) -> tuple[Array, ...]:
+    """Each operand's gradient is the einsum of ȳ with the other operands, onto that operand's labels"""
+    operands, inputs, output = cache
+    gradients: list[Array] = []
+    for k, (operand, labels) in enumerate(zip(operands, inputs, strict=True)):
+        if not needs[k]:
+            gradients.append(None)
+            continue
+        others = [i for i in range(len(operands)) if i != k]
+        terms = [output] + [inputs[i] for i in others]
+        found = [label for label in labels if any(label in term for term in terms)]
+        g = xp.einsum(f"{','.join(terms)}->{''.join(found)}", dy, *(operands[i] for i in others), optimize=True)
+        # A label that stands in this operand alone was summed over: every element gets the same.
+        g = xp.reshape(g, tuple(g.shape[found.index(label)] if label in found else 1 for label in labels))
+        # Where the others have length 1, the gradient still has the operand's length.
+        shape = tuple(n if m == 1 else m for n, m in zip(operand.shape, g.shape, strict=True))
+        gradients.append(xp.broadcast_to(g, shape))
+    return tuple(gradients)

@@ -1,0 +1,147 @@
+"""Reductions over one axis, several, or all (`axis=None`), and the running sum.
+
+A reduction's backward first gives the cotangent its lost axes back, with length 1 (`_restore`), and then spreads it.
+"""
+
+from math import inf
+from math import prod as product
+
+from .types import Array, Forward, Namespace
+
+Axis = int | tuple[int, ...] | None
+
+
+def reduced_axes(ndim: int, axis: Axis) -> tuple[int, ...]:
+    """The axes that are summed over, each as a number from 0 to ndim − 1."""
+    if axis is None:
+        return tuple(range(ndim))
+    return tuple(a % ndim for a in (axis if isinstance(axis, tuple) else (axis,)))
+
+
+def reduced_count(shape: tuple[int, ...], axis: Axis) -> int:
+    """How many elements go into each result."""
+    return product(shape[a] for a in reduced_axes(len(shape), axis))
+
+
+def _restore(xp: Namespace, dy: Array, shape: tuple[int, ...], axis: Axis) -> Array:
+    """ȳ with the reduced axes back in place, each of length 1."""
+    axes = reduced_axes(len(shape), axis)
+    return xp.reshape(dy, tuple(1 if i in axes else n for i, n in enumerate(shape)))
+
+
+def sum(xp: Namespace, x: Array, *, axis: Axis, keepdims: bool) -> Forward:
+    """y = Σ x"""
+    return xp.sum(x, axis=axis, keepdims=keepdims), (x.shape, axis)
+
+
+def sum_backward(xp: Namespace, dy: Array, cache: tuple[tuple[int, ...], Axis]) -> Array:
+    """x̄ = ȳ, once for every element that was summed"""
+    shape, axis = cache
+    return xp.broadcast_to(_restore(xp, dy, shape, axis), shape)
+
+
+def mean(xp: Namespace, x: Array, *, axis: Axis, keepdims: bool) -> Forward:
+    """y = Σ x / n"""
+    return xp.mean(x, axis=axis, keepdims=keepdims), (x.shape, axis)
+
+
+def mean_backward(xp: Namespace, dy: Array, cache: tuple[tuple[int, ...], Axis]) -> Array:
+    """x̄ = ȳ / n"""
+    shape, axis = cache
+    return xp.broadcast_to(_restore(xp, dy, shape, axis) / reduced_count(shape, axis), shape)
+
+
+def max(xp: Namespace, x: Array, *, axis: Axis, keepdims: bool) -> Forward:
+    """y = max x"""
+    return xp.max(x, axis=axis, keepdims=keepdims), (x, axis)
+
+
+def min(xp: Namespace, x: Array, *, axis: Axis, keepdims: bool) -> Forward:
+    """y = min x"""
+    return xp.min(x, axis=axis, keepdims=keepdims), (x, axis)
+
+
+def max_backward(xp: Namespace, dy: Array, cache: tuple[Array, Axis]) -> Array:
+    """x̄ = ȳ at the largest element, shared equally by all that tie for it"""
+    x, axis = cache
+    return _share(xp, dy, x, xp.max(x, axis=axis, keepdims=True), axis)
+
+
+def min_backward(xp: Namespace, dy: Array, cache: tuple[Array, Axis]) -> Array:
+    """x̄ = ȳ at the smallest element, shared equally by all that tie for it"""
+    x, axis = cache
+    return _share(xp, dy, x, xp.min(x, axis=axis, keepdims=True), axis)
+
+
+def _share(xp: Namespace, dy: Array, x: Array, winner: Array, axis: Axis) -> Array:
+    chosen = (x == winner) | ((x != x) & (winner != winner))  # a nan wins over everything, and equals nothing
+    ties = xp.sum(chosen, axis=axis, keepdims=True).astype(dy.dtype)
+    return chosen * (_restore(xp, dy, x.shape, axis) / ties)
+
+
+def prod(xp: Namespace, x: Array, *, axis: Axis, keepdims: bool) -> Forward:
+    """y = Π x"""
+    return xp.prod(x, axis=axis, keepdims=keepdims), (x, axis)
+
+
+def prod_backward(xp: Namespace, dy: Array, cache: tuple[Array, Axis]) -> Array:
+    """x̄ᵢ = ȳ Π_{j≠i} xⱼ: what stands left of i times what stands right of it, so that zeros divide nothing"""
+    x, axis = cache
+    axes = reduced_axes(x.ndim, axis)
+    kept = tuple(i for i in range(x.ndim) if i not in axes)
+    moved = xp.transpose(x, kept + axes)
+    line = xp.reshape(moved, (*moved.shape[: len(kept)], reduced_count(x.shape, axis)))  # (..., n)
+    one = xp.ones_like(line[..., :1])
+    left = xp.cumprod(xp.concatenate([one, line[..., :-1]], axis=-1), axis=-1)
+    right = xp.cumprod(xp.concatenate([one, line[..., :0:-1]], axis=-1), axis=-1)[..., ::-1]
+    back = tuple((kept + axes).index(i) for i in range(x.ndim))
+    others = xp.transpose(xp.reshape(left * right, moved.shape), back)
+    return _restore(xp, dy, x.shape, axis) * others
+
+
+def var(xp: Namespace, x: Array, *, axis: Axis, ddof: float, keepdims: bool) -> Forward:
+    """y = Σ c² / (n − ddof),   c = x − mean(x)"""
+    c = x - xp.mean(x, axis=axis, keepdims=True)
+    n = reduced_count(x.shape, axis) - ddof
+    return xp.sum(c * c, axis=axis, keepdims=keepdims) / n, (c, n, axis)
+
+
+def var_backward(xp: Namespace, dy: Array, cache: tuple[Array, float, Axis]) -> Array:
+    """x̄ = 2 ȳ c / (n − ddof) ; the mean's own gradient vanishes because Σ c = 0"""
+    c, n, axis = cache
+    return _restore(xp, dy, c.shape, axis) * (c * (2.0 / n))
+
+
+def logsumexp(xp: Namespace, x: Array, *, axis: Axis, keepdims: bool) -> Forward:
+    """y = m + log Σ e^(x − m),   m = max x (or 0 where that is infinite, since ∞ − ∞ is no number)"""
+    top = xp.max(x, axis=axis, keepdims=True)
+    m = xp.where((top > -inf) & (top < inf), top, xp.zeros_like(top))
+    e = xp.exp(x - m)
+    total = xp.sum(e, axis=axis, keepdims=True)
+    empty = total == 0  # every element was −∞: the sum is 0, its logarithm −∞
+    total = xp.where(empty, xp.ones_like(total), total)
+    y = xp.where(empty, top, m + xp.log(total))
+    return y if keepdims else _drop(xp, y, axis), (e, total, axis)
+
+
+def logsumexp_backward(xp: Namespace, dy: Array, cache: tuple[Array, Array, Axis]) -> Array:
+    """x̄ = ȳ softmax(x)"""
+    e, total, axis = cache
+    return _restore(xp, dy, e.shape, axis) * (e / total)
+
+
+def _drop(xp: Namespace, y: Array, axis: Axis) -> Array:
+    axes = reduced_axes(y.ndim, axis)
+    return xp.reshape(y, tuple(n for i, n in enumerate(y.shape) if i not in axes))
+
+
+def cumsum(xp: Namespace, x: Array, *, axis: int | None) -> Forward:
+    """yᵢ = Σ_{j≤i} xⱼ ; over the flattened array where axis is None"""
+    return xp.cumsum(x, axis=axis), (x.shape, axis)
+
+
+def cumsum_backward(xp: Namespace, dy: Array, cache: tuple[tuple[int, ...], int | None]) -> Array:
+    """x̄ⱼ = Σ_{i≥j} ȳᵢ: the running sum from the other end"""
+    shape, axis = cache
+    end_to_start = (slice(None),) * (0 if axis is None else axis % len(shape)) + (slice(None, None, -1),)
+    return xp.reshape(xp.cumsum(dy[end_to_start], axis=axis)[end_to_start], shape)
