@@ -1,0 +1,100 @@
+"""Which array module an array belongs to, and how arrays move between host and device.
+
+The backend is a property of each array, never of the process: NumPy arrays live on the device "cpu", CuPy arrays on
+"cuda:0", "cuda:1" and so on. CuPy is imported only when a device is asked for by name.
+"""
+
+import sys
+import zlib
+from typing import Any
+
+import numpy as np
+
+from .errors import DeviceError
+from .formulas.types import Array, Namespace
+
+CPU = "cpu"
+
+
+def is_device_array(value: Any) -> bool:
+    """Whether the value is a CuPy array. CuPy is not imported for the question: an array of it proves it is there."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(value, cupy.ndarray)
+
+
+def is_array(value: Any) -> bool:
+    """Whether the value is an array of a known module (NumPy scalars count as scalars)."""
+    return isinstance(value, np.ndarray) or is_device_array(value)
+
+
+def as_array(value: Any) -> Array:
+    """The value as an array: NumPy's reductions give scalars where CuPy's give 0-d arrays."""
+    return value if is_array(value) else np.asarray(value)
+
+
+def namespace(value: Any) -> Namespace:
+    """The array module of one array or scalar."""
+    return sys.modules["cupy"] if is_device_array(value) else np
+
+
+def common_namespace(name: str, values: tuple[Any, ...]) -> Namespace:
+    """The one array module of an operation's operands; scalars and None go with either.
+
+    Raises `DeviceError` when host and device arrays meet.
+    """
+    if "cupy" not in sys.modules:
+        return np
+    arrays = [v for v in values if is_array(v)]
+    devices = {device_of(a) for a in arrays}
+    if len(devices) > 1:
+        operands = " and ".join(f"{a.dtype}{list(a.shape)} on {device_of(a)!r}" for a in arrays)
+        raise DeviceError(
+            f"{name}: the operands live on different devices ({operands}); "
+            f'bring them together first, for example with .to("{max(devices)}")'
+        )
+    return namespace(arrays[0]) if arrays else np
+
+
+def device_of(array: Array) -> str:
+    """The name of the array's device: "cpu", or "cuda:N"."""
+    return f"cuda:{array.device.id}" if is_device_array(array) else CPU
+
+
+def to_device(array: Array, device: str) -> Array:
+    """The array on the device; the same object when it is there already."""
+    index = _device_index(device)
+    if index is None:
+        return sys.modules["cupy"].asnumpy(array) if is_device_array(array) else array
+    cupy = _cupy(device)
+    if index >= cupy.cuda.runtime.getDeviceCount():
+        raise DeviceError(f"device {device!r} is not there: this machine has {cupy.cuda.runtime.getDeviceCount()}")
+    with cupy.cuda.Device(index):
+        return cupy.asarray(array)
+
+
+def _device_index(device: str) -> int | None:
+    """None for "cpu", N for "cuda:N", 0 for "cuda"."""
+    if device == CPU:
+        return None
+    kind, _, number = device.partition(":") if isinstance(device, str) else ("", "", "")
+    if kind != "cuda" or not (number.isdecimal() or device == "cuda"):
+        raise DeviceError(f'unknown device {device!r}: write "cpu", "cuda" or "cuda:N"')
+    return int(number or 0)
+
+
+def _cupy(device: str) -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise DeviceError(
+            f"device {device!r} needs CuPy, which is not installed: pip install 'tinynorm[cuda13]' (or [cuda12])"
+        ) from error
+    if not cupy.cuda.is_available():
+        raise DeviceError(f'device {device!r} is not there: CuPy finds no CUDA driver or no GPU; use device="cpu"')
+    return cupy
+
+
+def fingerprint(array: Array) -> int:
+    """A checksum of the array's contents: equal contents give equal numbers, any small change another one."""
+    host = np.ascontiguousarray(to_device(array, CPU))
+    return zlib.crc32(host.reshape(-1).view(np.uint8).data)

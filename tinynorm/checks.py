@@ -1,0 +1,246 @@
+"""What the operations ask of their inputs. Each check raises a typed error that names the function, the arguments, what
+was found and the remedy, before anything is computed."""
+
+from math import isfinite
+from operator import index
+from typing import Any
+
+from .errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+from .formulas.reductions import Axis, reduced_count
+from .formulas.types import Array
+
+Shape = tuple[int, ...]
+
+
+def shape_of(value: Any) -> Shape:
+    """The shape of an array; () for a scalar."""
+    return getattr(value, "shape", ())
+
+
+def broadcast(name: str, *operands: Array, **params: Any) -> None:
+    """The operands' shapes must fit each other by NumPy's broadcasting rules."""
+    shapes = [shape_of(v) for v in operands if v is not None]
+    if any(s != shapes[0] for s in shapes):
+        broadcast_shape(name, shapes)
+
+
+def broadcast_shape(name: str, shapes: list[Shape]) -> Shape:
+    """The shape that all the shapes broadcast to."""
+    ndim = max(len(s) for s in shapes)
+    padded = [(1,) * (ndim - len(s)) + s for s in shapes]
+    result = []
+    for sizes in zip(*padded, strict=True):
+        distinct = {n for n in sizes if n != 1}
+        if len(distinct) > 1:
+            found = " and ".join(str(s) for s in shapes)
+            raise ShapeError(
+                f"{name}: shapes {found} do not broadcast; counted from the last axis, sizes must be equal or 1, so "
+                "reshape or transpose one of them"
+            )
+        result.append(distinct.pop() if distinct else 1)
+    return tuple(result)
+
+
+def axes(name: str, x: Array, axis: Axis) -> None:
+    """An axis, or each of several, must exist, and none may come twice."""
+    several = axis if isinstance(axis, tuple) else () if axis is None else (axis,)
+    for a in several:
+        if isinstance(a, bool) or not hasattr(a, "__index__"):
+            raise DTypeError(f"{name}: axis must be an integer, a tuple of integers or None, not {axis!r}")
+        if not -x.ndim <= a < x.ndim:
+            raise OutOfRangeError(f"{name}: axis {a} does not exist in shape {x.shape}")
+    if len({a % x.ndim for a in several}) < len(several):
+        raise OutOfRangeError(f"{name}: axis {axis} names an axis of shape {x.shape} twice")
+
+
+def reduction(name: str, x: Array, *, axis: Axis, **params: Any) -> None:
+    """The axes must exist."""
+    axes(name, x, axis)
+
+
+def nonempty_reduction(name: str, x: Array, *, axis: Axis, **params: Any) -> None:
+    """The axes must exist and hold at least one element: there is no largest of none."""
+    axes(name, x, axis)
+    if reduced_count(x.shape, axis) == 0:
+        raise ShapeError(
+            f"{name}: shape {x.shape} has no elements along axis {axis}, and {name} of nothing is undefined"
+        )
+
+
+def variance(name: str, x: Array, *, axis: Axis, ddof: float, **params: Any) -> None:
+    """More elements than `ddof`."""
+    nonempty_reduction(name, x, axis=axis)
+    n = reduced_count(x.shape, axis)
+    if n <= ddof:
+        raise ArgumentError(f"{name}: ddof={ddof} leaves nothing to divide by, with {n} elements along axis {axis}")
+
+
+def reshape(name: str, x: Array, *, shape: Shape) -> None:
+    """The new shape must hold as many elements; one -1 stands for what is left."""
+    known = 1
+    for n in shape:
+        known *= n if n != -1 else 1
+    unknown = shape.count(-1)
+    fits = known == x.size if unknown == 0 else unknown == 1 and known > 0 and x.size % known == 0
+    if not fits or any(n < -1 for n in shape):
+        raise ShapeError(f"{name}: {x.size} elements of shape {x.shape} cannot be arranged in shape {shape}")
+
+
+def transpose(name: str, x: Array, *, axes: Shape | None) -> None:
+    """The axes must be a permutation of the array's own."""
+    if axes is not None and sorted(a % x.ndim if -x.ndim <= a < x.ndim else a for a in axes) != list(range(x.ndim)):
+        raise OutOfRangeError(f"{name}: axes {axes} are not a permutation of the {x.ndim} axes of shape {x.shape}")
+
+
+def broadcast_to(name: str, x: Array, *, shape: Shape) -> None:
+    """The shape must be one that x can be repeated to."""
+    lead = len(shape) - x.ndim
+    if lead < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[lead:], strict=True)):
+        raise ShapeError(f"{name}: shape {x.shape} does not broadcast to {shape}")
+
+
+def concatenate(name: str, *arrays: Array, axis: int) -> None:
+    """At least one array, with equal sizes on every other axis."""
+    _some(name, arrays)
+    first = arrays[0]
+    axes(name, first, axis)
+    others = [s[: axis % first.ndim] + s[axis % first.ndim + 1 :] for s in (a.shape for a in arrays)]
+    if any(a.ndim != first.ndim for a in arrays) or any(s != others[0] for s in others):
+        found = ", ".join(str(a.shape) for a in arrays)
+        raise ShapeError(f"{name}: shapes {found} differ on more than axis {axis}; only there may they differ")
+
+
+def stack(name: str, *arrays: Array, axis: int) -> None:
+    """At least one array, all of one shape."""
+    _some(name, arrays)
+    if any(a.shape != arrays[0].shape for a in arrays):
+        raise ShapeError(f"{name}: shapes {', '.join(str(a.shape) for a in arrays)} differ; stacking needs equal ones")
+    if not -arrays[0].ndim - 1 <= axis <= arrays[0].ndim:
+        raise OutOfRangeError(f"{name}: axis {axis} cannot be a new axis of shape {arrays[0].shape}")
+
+
+def _some(name: str, arrays: tuple[Array, ...]) -> None:
+    if not arrays:
+        raise ArgumentError(f"{name}: nothing to join; give at least one tensor")
+
+
+def matmul(name: str, a: Array, b: Array) -> None:
+    """Rows of a as long as columns of b, leading axes that broadcast."""
+    sa, sb = shape_of(a), shape_of(b)
+    if not sa or not sb:
+        raise ShapeError(f"{name}: operands of shape {sa} and {sb}; a scalar has no matrix product, write * instead")
+    if sa[-1] != sb[-2 if len(sb) > 1 else 0]:
+        raise ShapeError(
+            f"{name}: shapes {sa} and {sb} do not multiply: a's last axis has {sa[-1]} elements, "
+            f"b's {'second-last' if len(sb) > 1 else 'only'} axis {sb[-2 if len(sb) > 1 else 0]}; transpose one of them"
+        )
+    if len(sa) > 2 or len(sb) > 2:
+        broadcast_shape(name, [sa[:-2], sb[:-2]])
+
+
+def floating(name: str, **arrays: Array | None) -> None:
+    """Each named array must be of a floating dtype: integer arithmetic would wrap around without a word."""
+    for argument, array in arrays.items():
+        if array is not None and array.dtype.kind != "f":
+            raise DTypeError(
+                f"{name}: {argument} must be floating-point, not {array.dtype}; convert it with .astype(np.float32)"
+            )
+
+
+def nonnegative(name: str, **values: float) -> None:
+    """Each named option must be a finite number, 0 or more."""
+    for option, value in values.items():
+        if isinstance(value, (str, bytes)) or not isfinite(value) or value < 0:
+            raise ArgumentError(f"{name}: {option} must be a finite number >= 0, not {value!r}")
+
+
+def probability(name: str, **values: float) -> None:
+    """Each named option must lie between 0 and 1."""
+    for option, value in values.items():
+        if not 0 <= value <= 1:
+            raise ArgumentError(f"{name}: {option} must lie between 0 and 1, not {value!r}")
+
+
+def choice(name: str, option: str, value: Any, allowed: tuple[str, ...]) -> None:
+    """The option's value must be one of those allowed."""
+    if value not in allowed:
+        raise ArgumentError(f"{name}: {option} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+
+
+def positive_integer(name: str, option: str, value: Any, least: int = 1) -> int:
+    """The option as a Python integer, which must be at least 1 (or `least`)."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or index(value) < least:
+        raise ArgumentError(f"{name}: {option} must be an integer >= {least}, not {value!r}")
+    return index(value)
+
+
+def normalizable(name: str, shape: Shape) -> None:
+    """A normalized_shape must have axes, and elements along each."""
+    if not shape or any(n < 1 for n in shape):
+        raise ShapeError(f"{name}: normalized_shape {shape} holds no elements, so there is nothing to normalize")
+
+
+def normalized(name: str, x: Array, shape: Shape, weight: Array | None, bias: Array | None = None) -> None:
+    """x must end in `normalized_shape`, and weight and bias must have exactly that shape: no silent broadcast."""
+    normalizable(name, shape)
+    if x.shape[-len(shape) :] != shape:
+        raise ShapeError(
+            f"{name}: x has shape {x.shape}, which does not end in normalized_shape {shape}; "
+            "normalized_shape is the size of the last axes, the ones that are normalized over"
+        )
+    for argument, array in (("weight", weight), ("bias", bias)):
+        if array is not None and array.shape != shape:
+            raise ShapeError(f"{name}: {argument} has shape {array.shape}, but must have normalized_shape {shape}")
+
+
+def linear(name: str, x: Array, weight: Array, bias: Array | None) -> None:
+    """x (..., in), weight (out, in), bias (out,)."""
+    if weight.ndim != 2:
+        raise ShapeError(f"{name}: weight must have shape (out, in), not {weight.shape}")
+    if x.ndim == 0 or x.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"{name}: x has shape {x.shape} and weight {weight.shape}; the last axis of x must have "
+            f"{weight.shape[1]} elements, weight being (out, in)"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ShapeError(f"{name}: bias has shape {bias.shape}, but weight {weight.shape} needs {weight.shape[:1]}")
+
+
+def same_shape(name: str, **arrays: Array) -> None:
+    """Two arrays that are compared element by element: no silent broadcast."""
+    (first, a), (second, b) = arrays.items()
+    if a.shape != b.shape:
+        raise ShapeError(f"{name}: {first} has shape {a.shape} and {second} {b.shape}; they must be equal")
+
+
+def class_targets(name: str, scores: Array, target: Array, weight: Array | None, ignore_index: int) -> None:
+    """scores (C,), (N, C) or (N, C, ...), one class index for each row, in 0 ... C − 1 or `ignore_index`."""
+    if scores.ndim == 0:
+        raise ShapeError(f"{name}: the scores are a scalar; they must have shape (C,), (N, C) or (N, C, ...)")
+    axis = 0 if scores.ndim == 1 else 1
+    classes, rows = scores.shape[axis], scores.shape[:axis] + scores.shape[axis + 1 :]
+    if target.dtype.kind not in "iu":
+        raise DTypeError(f"{name}: target must hold integer class indices, not {target.dtype}")
+    if target.shape != rows:
+        raise ShapeError(
+            f"{name}: scores of shape {scores.shape} need a target of shape {rows}, one class index a row, "
+            f"not {target.shape}"
+        )
+    if weight is not None and weight.shape != (classes,):
+        raise ShapeError(f"{name}: weight has shape {weight.shape}, but there are {classes} classes")
+    wrong = (target < 0) | (target >= classes)
+    wrong = wrong & (target != ignore_index)
+    if wrong.any():
+        raise OutOfRangeError(
+            f"{name}: target holds {int(target[wrong][0])}, but the {classes} classes are numbered from 0; "
+            f"rows to be left out are marked ignore_index={ignore_index}"
+        )
+
+
+def positive_weight(name: str, total: float) -> None:
+    """A mean over rows needs some weight to divide by."""
+    if not total > 0:
+        raise ArgumentError(
+            f"{name}: the mean over no rows is undefined: the batch is empty, every target is ignored, or all their "
+            'classes weigh 0; use reduction="sum"'
+        )

@@ -1,0 +1,61 @@
+"""`tn.op`: a new operation, in its author's own file."""
+
+from collections.abc import Callable
+from typing import Any
+
+from .errors import GraphError
+from .op import Formula, Op
+from .tensor import Tensor, apply
+
+
+def op(name: str) -> Callable[[Formula], "NewOp"]:
+    """Make an operation out of a forward formula; the result's ``backward`` takes the other half of the pair.
+
+    The operation is called on Tensors, arrays and numbers like any function of the library. It broadcasts, runs on both
+    backends and is recorded; the engine undoes broadcasting and promotion. The rules for the two formulas stand in
+    `tinynorm.formulas`.
+
+    Args:
+        name: what error messages call it.
+
+    >>> import tinynorm as tn
+    >>> @tn.op("cube")
+    ... def cube(xp, x):
+    ...     return x * x * x, x
+    >>> @cube.backward
+    ... def _(xp, dy, x):
+    ...     return dy * (3.0 * x * x)
+    >>> t = tn.tensor([1.0, 2.0], requires_grad=True)
+    >>> cube(t).sum().backward()
+    >>> t.grad
+    array([ 3., 12.], dtype=float32)
+    """
+
+    def join(forward: Formula) -> NewOp:
+        return NewOp(name, forward)
+
+    return join
+
+
+class NewOp:
+    """An operation of a user's own. Made by `op`; call it on Tensors, and give it its `backward` once."""
+
+    def __init__(self, name: str, forward: Formula) -> None:
+        self._op = Op(name, forward, self._missing)
+        self.__doc__ = forward.__doc__
+
+    def backward(self, formula: Formula) -> Formula:
+        """Take ``formula(xp, dy, cache)``, which returns one gradient per input, as the backward. A decorator."""
+        self._op = Op(self._op.name, self._op.forward, formula)
+        return formula
+
+    def __call__(self, *inputs: Any, **params: Any) -> Tensor:
+        """Run the operation."""
+        return apply(self._op, *inputs, **params)
+
+    def __repr__(self) -> str:
+        return repr(self._op)
+
+    def _missing(self, xp: Any, dy: Any, cache: Any) -> Any:
+        name = self._op.name
+        raise GraphError(f"backward: {name} has no backward formula; write one under @{name}.backward")

@@ -1,0 +1,92 @@
+"""An operation: a forward and a backward formula joined under a name, and how to run them on arrays."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .backend import as_array, is_array
+from .errors import ArgumentError, DTypeError, OutOfRangeError, TinynormError
+from .formulas.types import Array, Namespace
+
+Formula = Callable[..., Any]
+
+
+class Op:
+    """A pair of pure functions, and what the engine must know to run it.
+
+    Args:
+        name: what error messages and `repr` call it.
+        forward: ``forward(xp, *inputs, **params) -> (y, cache)``.
+        backward: ``backward(xp, dy, cache) -> gradients``, one per input, or
+            ``backward(xp, dy, cache, needs)`` when it can save work where no gradient is needed.
+        check: ``check(name, *inputs, **params)``, which raises a typed error for inputs the forward cannot take.
+        widen: compute float16 in float32 and round once at the end. True for all that computes; False for operations
+            that only move elements.
+    """
+
+    __slots__ = ("backward", "check", "forward", "name", "takes_needs", "widen")
+
+    def __init__(
+        self,
+        name: str,
+        forward: Formula,
+        backward: Formula,
+        check: Callable[..., None] | None = None,
+        *,
+        widen: bool = True,
+    ) -> None:
+        self.name, self.forward, self.backward, self.check, self.widen = name, forward, backward, check, widen
+        code = getattr(backward, "__code__", None)
+        self.takes_needs = code is not None and "needs" in code.co_varnames[: code.co_argcount]
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def run(self, xp: Namespace, inputs: tuple[Any, ...], params: dict[str, Any]) -> tuple[Array, Any, Any]:
+        """The forward's result and cache, and the dtype it was computed in.
+
+        float16 is for keeping numbers, not for computing with them: the formula sees float32 instead, and its result is
+        rounded once. NumPy's own errors, where a check has not foreseen them, come out as typed ones.
+        """
+        if self.check is not None:
+            self.check(self.name, *inputs, **params)
+        half = self.widen and any(_is_half(a) for a in inputs)
+        wide = [a.astype(np.float32) if half and _is_half(a) else a for a in inputs]
+        try:
+            result = self.forward(xp, *wide, **params)
+        except TinynormError:
+            raise
+        except (IndexError, TypeError, ValueError) as error:
+            raise _typed(self.name, error, inputs) from error
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise ArgumentError(f"{self.name}: a forward formula must return (y, cache), not {type(result).__name__}")
+        y, cache = as_array(result[0]), result[1]
+        computed_in = y.dtype
+        if half and computed_in == np.float32 and _promoted(inputs) == np.float16:
+            y = y.astype(np.float16)
+        return y, cache, computed_in
+
+    def pull_back(self, xp: Namespace, dy: Array, cache: Any, needs: tuple[bool, ...]) -> tuple[Any, ...]:
+        """The backward's gradients as a tuple, one per input."""
+        gradients = self.backward(xp, dy, cache, needs) if self.takes_needs else self.backward(xp, dy, cache)
+        return gradients if isinstance(gradients, tuple) else (gradients,)
+
+
+def _is_half(value: Any) -> bool:
+    return is_array(value) and bool(value.dtype == np.float16)
+
+
+def _promoted(inputs: tuple[Any, ...]) -> Any:
+    """The dtype that NumPy's promotion gives these inputs."""
+    return np.result_type(*(getattr(a, "dtype", a) for a in inputs if a is not None))
+
+
+def _typed(name: str, error: Exception, inputs: tuple[Any, ...]) -> TinynormError:
+    """NumPy's error as the library's own, with the operation's name and the inputs' shapes."""
+    kind: type[TinynormError] = ArgumentError
+    for builtin, typed in ((IndexError, OutOfRangeError), (TypeError, DTypeError)):
+        if isinstance(error, builtin):
+            kind = typed
+    shapes = ", ".join(str(getattr(a, "shape", a)) for a in inputs)
+    return kind(f"{name}: {error} (inputs: {shapes})")

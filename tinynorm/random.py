@@ -1,0 +1,45 @@
+"""Random numbers: a `numpy.random.Generator` or a seed, given explicitly, or else a default one.
+
+Numbers are always drawn on the host and moved afterwards, so that a seed gives the same bits on every device.
+"""
+
+from contextvars import ContextVar
+
+import numpy as np
+
+from .errors import ArgumentError
+
+_default: ContextVar[np.random.Generator | None] = ContextVar("tinynorm_generator", default=None)
+
+
+def manual_seed(seed: int) -> np.random.Generator:
+    """Start the default generator anew from a seed, and return it.
+
+    It serves whatever is not given an ``rng=`` of its own: initial weights, dropout, the order of batches. It belongs
+    to the thread or async task that sets it; another thread should be given a generator of its own.
+
+    >>> import tinynorm as tn
+    >>> _ = tn.manual_seed(0)
+    >>> a = tn.nn.Linear(2, 2).weight
+    >>> _ = tn.manual_seed(0)
+    >>> bool((a == tn.nn.Linear(2, 2).weight).data.all())
+    True
+    """
+    fresh = generator(seed)
+    _default.set(fresh)
+    return fresh
+
+
+def generator(rng: np.random.Generator | int | None) -> np.random.Generator:
+    """The generator that an ``rng=`` argument stands for: itself, one made from a seed, or the default one."""
+    if isinstance(rng, np.random.Generator):
+        return rng
+    if rng is None:
+        current = _default.get()
+        if current is None:
+            current = np.random.default_rng()
+            _default.set(current)
+        return current
+    if isinstance(rng, bool) or not isinstance(rng, (int, np.integer)) or rng < 0:
+        raise ArgumentError(f"rng: give a numpy.random.Generator, a seed of 0 or more, or None, not {rng!r}")
+    return np.random.default_rng(int(rng))

@@ -1,0 +1,69 @@
+"""The table of built-in operations: each a name, its two formulas and what it asks of its inputs."""
+
+from . import checks
+from .formulas import activations, arithmetic, elementary, losses, norms, products, reductions, selection, shaping
+from .formulas import linear as linear_formulas
+from .op import Op
+
+add = Op("add", arithmetic.add, arithmetic.add_backward, checks.broadcast)
+subtract = Op("subtract", arithmetic.subtract, arithmetic.subtract_backward, checks.broadcast)
+multiply = Op("multiply", arithmetic.multiply, arithmetic.multiply_backward, checks.broadcast)
+divide = Op("divide", arithmetic.divide, arithmetic.divide_backward, checks.broadcast)
+negative = Op("negative", arithmetic.negative, arithmetic.negative_backward)
+power = Op("power", arithmetic.power, arithmetic.power_backward, checks.broadcast)
+
+exp = Op("exp", elementary.exp, elementary.exp_backward)
+expm1 = Op("expm1", elementary.expm1, elementary.expm1_backward)
+log = Op("log", elementary.log, elementary.log_backward)
+log1p = Op("log1p", elementary.log1p, elementary.log1p_backward)
+sqrt = Op("sqrt", elementary.sqrt, elementary.sqrt_backward)
+tanh = Op("tanh", elementary.tanh, elementary.tanh_backward)
+sin = Op("sin", elementary.sin, elementary.sin_backward)
+cos = Op("cos", elementary.cos, elementary.cos_backward)
+absolute = Op("abs", elementary.absolute, elementary.absolute_backward)
+erf = Op("erf", elementary.erf, elementary.erf_backward)
+
+maximum = Op("maximum", selection.maximum, selection.maximum_backward, checks.broadcast)
+minimum = Op("minimum", selection.minimum, selection.minimum_backward, checks.broadcast)
+where = Op("where", selection.where, selection.where_backward, checks.broadcast)
+clip = Op("clip", selection.clip, selection.clip_backward, checks.broadcast)
+
+sum = Op("sum", reductions.sum, reductions.sum_backward, checks.reduction)
+mean = Op("mean", reductions.mean, reductions.mean_backward, checks.nonempty_reduction)
+max = Op("max", reductions.max, reductions.max_backward, checks.nonempty_reduction)
+min = Op("min", reductions.min, reductions.min_backward, checks.nonempty_reduction)
+prod = Op("prod", reductions.prod, reductions.prod_backward, checks.reduction)
+var = Op("var", reductions.var, reductions.var_backward, checks.variance)
+logsumexp = Op("logsumexp", reductions.logsumexp, reductions.logsumexp_backward, checks.nonempty_reduction)
+cumsum = Op("cumsum", reductions.cumsum, reductions.cumsum_backward, checks.reduction)
+
+reshape = Op("reshape", shaping.reshape, shaping.reshape_backward, checks.reshape, widen=False)
+transpose = Op("transpose", shaping.transpose, shaping.transpose_backward, checks.transpose, widen=False)
+broadcast_to = Op("broadcast_to", shaping.broadcast_to, shaping.broadcast_to_backward, checks.broadcast_to, widen=False)
+concatenate = Op("concatenate", shaping.concatenate, shaping.concatenate_backward, checks.concatenate, widen=False)
+stack = Op("stack", shaping.stack, shaping.stack_backward, checks.stack, widen=False)
+getitem = Op("getitem", shaping.getitem, shaping.getitem_backward, widen=False)
+astype = Op("astype", shaping.astype, shaping.astype_backward, widen=False)
+
+matmul = Op("matmul", products.matmul, products.matmul_backward, checks.matmul)
+einsum = Op("einsum", products.einsum, products.einsum_backward)
+linear = Op("linear", linear_formulas.linear, linear_formulas.linear_backward)
+
+rms_norm = Op("rms_norm", norms.rms_norm, norms.rms_norm_backward)
+layer_norm = Op("layer_norm", norms.layer_norm, norms.layer_norm_backward)
+
+relu = Op("relu", activations.relu, activations.relu_backward)
+leaky_relu = Op("leaky_relu", activations.leaky_relu, activations.leaky_relu_backward)
+elu = Op("elu", activations.elu, activations.elu_backward)
+sigmoid = Op("sigmoid", activations.sigmoid, activations.sigmoid_backward)
+silu = Op("silu", activations.silu, activations.silu_backward)
+softplus = Op("softplus", activations.softplus, activations.softplus_backward)
+gelu = Op("gelu", activations.gelu, activations.gelu_backward)
+gelu_tanh = Op("gelu_tanh", activations.gelu_tanh, activations.gelu_tanh_backward)
+softmax = Op("softmax", activations.softmax, activations.softmax_backward)
+log_softmax = Op("log_softmax", activations.log_softmax, activations.log_softmax_backward)
+dropout = Op("dropout", activations.dropout, activations.dropout_backward)
+
+cross_entropy = Op("cross_entropy", losses.cross_entropy, losses.cross_entropy_backward)
+nll_loss = Op("nll_loss", losses.nll_loss, losses.nll_loss_backward)
+mse_loss = Op("mse_loss", losses.mse_loss, losses.mse_loss_backward)

@@ -1,0 +1,519 @@
+"""The Tensor: an array that knows what it was computed from.
+
+The walk of one array through the library: a function such as `exp` hands its Tensors to `apply`, which takes their
+arrays, finds the array module they belong to, runs the operation's forward formula and wraps the result. When a
+gradient is wanted, the wrapping includes a `Node` with the cache; `Tensor.backward` walks those nodes.
+"""
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import numpy as np
+
+from . import backend, graph, table
+from .checks import broadcast
+from .convert import real_array, real_dtype, sizes
+from .errors import DeviceError, DTypeError, GraphError, ShapeError
+from .formulas.reductions import Axis
+from .formulas.types import Array
+from .graph import Leaf, Node, Source
+from .memory import Memory, guard, owner
+from .op import Op
+
+Shape = tuple[int, ...]
+
+
+def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> "Tensor":
+    """A Tensor with a copy of the data.
+
+    Args:
+        data: an array, a Tensor, a Python number, or nested lists of numbers.
+        dtype: of the result. By default arrays keep theirs (in native byte order), Python floats and lists of them
+            become float32, Python integers int64 and bools bool.
+        device: "cpu", "cuda" or "cuda:N"; by default where the data is.
+        requires_grad: whether `backward` collects a gradient in `grad`.
+
+    Raises:
+        DTypeError: for text, objects and complex numbers, and for a gradient of integers or bools.
+        DeviceError: for a device that is not there.
+
+    >>> import tinynorm as tn
+    >>> tn.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    Tensor([[1., 2.],
+            [3., 4.]], dtype=float32, requires_grad=True)
+    """
+    _refuse_tensors("tensor", data)
+    array = real_array("tensor", data._data if isinstance(data, Tensor) else data, dtype)
+    leaf = _leaf("tensor", array, requires_grad)
+    moved = backend.to_device(array, device or backend.device_of(array))
+    # Always a copy, in C order: nothing outside can write to it until it is handed out.
+    return Tensor._wrap(backend.namespace(moved).array(moved, order="C"), Memory(), leaf)
+
+
+def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> "Tensor":
+    """A Tensor that shares the data's memory where it can; a Tensor passes through.
+
+    An array of another dtype, byte order or device is copied, as lists and numbers are. See `tensor` for the dtypes.
+
+    >>> import numpy as np
+    >>> import tinynorm as tn
+    >>> a = np.zeros(2)
+    >>> t = tn.as_tensor(a)
+    >>> a[0] = 5.0
+    >>> t
+    Tensor([5., 0.], dtype=float64)
+    """
+    if isinstance(data, Tensor):
+        result = data if dtype is None else data.astype(dtype)
+        return result if device is None else result.to(device)
+    _refuse_tensors("as_tensor", data)
+    array = real_array("as_tensor", data, dtype)
+    array = backend.to_device(array, device or backend.device_of(array))
+    return Tensor._wrap(array, Memory(exposed=not isinstance(data, (float, int, list, tuple, np.generic))), None)
+
+
+class Tensor:
+    """An array with a gradient. Make one with `tensor` (copies) or `as_tensor` (shares).
+
+    Arithmetic follows NumPy's broadcasting and, for dtypes, its promotion (NEP 50): a Python number takes the Tensor's
+    dtype, an array or NumPy scalar brings its own. In-place operators (``t += 1``) bind the name to a new Tensor and
+    write to no memory. Comparisons give bool Tensors, which are constants.
+    """
+
+    __slots__ = ("__weakref__", "_data", "_memory", "_source")
+    _data: Array
+    _memory: Memory
+    _source: Source | None
+    __array_ufunc__ = None  # so that ndarray * tensor and np.float64(2) * tensor reach __rmul__
+
+    def __init__(self, data: Any, requires_grad: bool = False) -> None:
+        made = as_tensor(data)
+        self._data, self._memory = made._data, made._memory
+        self._source = _leaf("Tensor", made._data, requires_grad)
+
+    @classmethod
+    def _wrap(cls, array: Array, memory: Memory, source: Source | None) -> "Tensor":
+        self = object.__new__(cls)
+        self._data, self._memory, self._source = array, memory, source
+        return self
+
+    # What it holds
+
+    @property
+    def data(self) -> Array:
+        """The array itself, NumPy's or CuPy's. Writing to it changes the Tensor: ``w.data -= lr * w.grad``.
+
+        An array that a recorded operation still needs must not change before `backward`, which notices and refuses.
+        """
+        self._memory.expose(self._data)
+        return self._data
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        array = value._data if isinstance(value, Tensor) else value
+        if array is self._data:  # the second half of `w.data -= ...`, which has written already
+            return
+        array = real_array("Tensor.data", array)
+        leaf = self._source
+        if isinstance(leaf, Node):
+            raise GraphError(f"Tensor.data: this is the result of {leaf.op.name}; assign to a leaf, or detach() first")
+        if leaf is not None and (array.shape, array.dtype) != (leaf.shape, leaf.dtype):
+            raise ShapeError(
+                f"Tensor.data: a tensor that requires a gradient keeps its shape and dtype, {leaf.shape} {leaf.dtype}; "
+                f"got {array.shape} {array.dtype}"
+            )
+        self._data, self._memory = array, Memory(exposed=True)
+
+    @property
+    def grad(self) -> Array | None:
+        """The gradient that `backward` collected: a plain array of the Tensor's shape and dtype, or None."""
+        return self._source.grad if isinstance(self._source, Leaf) else None
+
+    @grad.setter
+    def grad(self, value: Array | None) -> None:
+        if not isinstance(self._source, Leaf):
+            if value is not None:
+                raise GraphError("Tensor.grad: only a leaf that requires a gradient holds one; set requires_grad first")
+        elif value is not None and not backend.is_array(value):
+            raise DTypeError(f"Tensor.grad: must be a plain array or None, not {type(value).__name__}")
+        elif value is not None and (value.shape, value.dtype) != (self.shape, self.dtype):
+            raise ShapeError(
+                f"Tensor.grad: must have the tensor's shape and dtype, {self.shape} {self.dtype}; "
+                f"got {value.shape} {value.dtype}"
+            )
+        else:
+            self._source.grad = value
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether operations on this Tensor are recorded. Can be set on leaves of a floating dtype."""
+        return self._source is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if isinstance(self._source, Node):
+            if not value:
+                raise GraphError(f"requires_grad: this is the result of {self._source.op.name}; use detach() instead")
+        elif value != self.requires_grad:
+            self._source = _leaf("requires_grad", self._data, value)
+
+    @property
+    def shape(self) -> Shape:
+        """The size of each axis."""
+        return cast(Shape, self._data.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the elements."""
+        return cast("np.dtype[Any]", self._data.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._data.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return int(self._data.size)
+
+    @property
+    def device(self) -> str:
+        """Where the array lives: "cpu" or "cuda:N"."""
+        return backend.device_of(self._data)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The elements as a NumPy array: on the CPU the Tensor's own memory, from a GPU a copy."""
+        return cast("np.ndarray[Any, Any]", backend.to_device(self.data, backend.CPU))
+
+    def item(self) -> Any:
+        """The one element as a Python number."""
+        if self.size != 1:
+            raise ShapeError(f"item: shape {self.shape} holds {self.size} elements, not one; index or reduce it first")
+        return self._data.item()
+
+    def detach(self) -> "Tensor":
+        """The same memory without the history: a constant."""
+        return Tensor._wrap(self._data, self._memory, None)
+
+    def to(self, device: str) -> "Tensor":
+        """The Tensor on another device ("cpu", "cuda", "cuda:N"); itself when it is there already.
+
+        A copy on another device is a new leaf, without history, that requires a gradient if this one does.
+        """
+        array = backend.to_device(self._data, device)
+        return self if array is self._data else Tensor._wrap(array, Memory(), _leaf("to", array, self.requires_grad))
+
+    def backward(self, gradient: Any = None, retain_graph: bool = False) -> None:
+        """Add ∂(this)/∂leaf, times `gradient`, to the `grad` of every leaf this was computed from.
+
+        Args:
+            gradient: ∂ℒ/∂(this), of this Tensor's shape; may be left out for a single element, where it is 1.
+            retain_graph: keep the graph for another backward. By default it is freed as the walk goes.
+
+        Raises:
+            GraphError: without a graph, after it was freed, or when an array it needs was overwritten meanwhile.
+            ShapeError: for a gradient that is missing or has another shape.
+
+        >>> import tinynorm as tn
+        >>> x = tn.tensor([3.0, 4.0], requires_grad=True)
+        >>> (x * x).sum().backward()
+        >>> x.grad
+        array([6., 8.], dtype=float32)
+        """
+        if self._source is None:
+            raise GraphError(
+                "backward: this tensor has no graph: nothing it was computed from requires a gradient, or it was "
+                "computed under no_grad; make a leaf with requires_grad=True"
+            )
+        graph.backward(self._source, self._seed(gradient), retain_graph)
+
+    def _seed(self, gradient: Any) -> Array:
+        xp = backend.namespace(self._data)
+        if gradient is None:
+            if self.size != 1:
+                raise ShapeError(
+                    f"backward: shape {self.shape} holds {self.size} elements; reduce it to one, for example with "
+                    ".sum(), or pass gradient= of that shape"
+                )
+            return xp.ones(self.shape, dtype=self.dtype)
+        array = as_tensor(gradient)._data
+        if array.shape != self.shape:
+            raise ShapeError(f"backward: gradient has shape {array.shape}, but must have the tensor's, {self.shape}")
+        if array.dtype.kind not in "fiu":
+            raise DTypeError(f"backward: gradient must hold real numbers, not {array.dtype}")
+        if backend.device_of(array) != self.device:
+            raise DeviceError(f"backward: gradient is on {backend.device_of(array)!r}, the tensor on {self.device!r}")
+        return array.astype(self.dtype, copy=False)
+
+    def _overwrite(self, values: Array) -> None:
+        """Write new values into the array in place. Graphs that still need the old ones will notice."""
+        self._data[...] = values
+        self._memory.version += 1
+
+    def _move(self, device: str) -> None:
+        """Go to another device as the object it is, gradient included."""
+        array = backend.to_device(self._data, device)
+        if array is not self._data:
+            grad = self.grad
+            self._data, self._memory = array, Memory()
+            self.grad = None if grad is None else backend.to_device(grad, device)
+
+    # Arithmetic
+
+    def __add__(self, other: Any) -> "Tensor":
+        return apply(table.add, self, other)
+
+    def __radd__(self, other: Any) -> "Tensor":
+        return apply(table.add, other, self)
+
+    def __sub__(self, other: Any) -> "Tensor":
+        return apply(table.subtract, self, other)
+
+    def __rsub__(self, other: Any) -> "Tensor":
+        return apply(table.subtract, other, self)
+
+    def __mul__(self, other: Any) -> "Tensor":
+        return apply(table.multiply, self, other)
+
+    def __rmul__(self, other: Any) -> "Tensor":
+        return apply(table.multiply, other, self)
+
+    def __truediv__(self, other: Any) -> "Tensor":
+        return apply(table.divide, self, other)
+
+    def __rtruediv__(self, other: Any) -> "Tensor":
+        return apply(table.divide, other, self)
+
+    def __pow__(self, other: Any) -> "Tensor":
+        return apply(table.power, self, other)
+
+    def __rpow__(self, other: Any) -> "Tensor":
+        return apply(table.power, other, self)
+
+    def __matmul__(self, other: Any) -> "Tensor":
+        return apply(table.matmul, self, other)
+
+    def __rmatmul__(self, other: Any) -> "Tensor":
+        return apply(table.matmul, other, self)
+
+    def __neg__(self) -> "Tensor":
+        return apply(table.negative, self)
+
+    def __pos__(self) -> "Tensor":
+        return self
+
+    def __abs__(self) -> "Tensor":
+        return apply(table.absolute, self)
+
+    # Comparisons and masks: constants, element by element
+
+    def __lt__(self, other: Any) -> "Tensor":
+        return self._compare(operator.lt, other)
+
+    def __le__(self, other: Any) -> "Tensor":
+        return self._compare(operator.le, other)
+
+    def __gt__(self, other: Any) -> "Tensor":
+        return self._compare(operator.gt, other)
+
+    def __ge__(self, other: Any) -> "Tensor":
+        return self._compare(operator.ge, other)
+
+    def __eq__(self, other: Any) -> "Tensor":  # type: ignore[override]
+        return self._compare(operator.eq, other)
+
+    def __ne__(self, other: Any) -> "Tensor":  # type: ignore[override]
+        return self._compare(operator.ne, other)
+
+    __hash__ = object.__hash__  # by identity, as Tensors change
+
+    def __invert__(self) -> "Tensor":
+        return self._constant(operator.invert)
+
+    def __and__(self, other: Any) -> "Tensor":
+        return self._constant(operator.and_, other)
+
+    def __or__(self, other: Any) -> "Tensor":
+        return self._constant(operator.or_, other)
+
+    __rand__, __ror__ = __and__, __or__
+
+    def _compare(self, compare: Callable[[Any, Any], Any], other: Any) -> "Tensor":
+        return NotImplemented if other is None or isinstance(other, str) else self._constant(compare, other)
+
+    def _constant(self, function: Callable[..., Any], *others: Any) -> "Tensor":
+        """A function of NumPy's own, with the checks of an operation and without its record."""
+        op = Op(function.__name__.strip("_"), lambda xp, *inputs: (function(*inputs), None), _no_backward, broadcast)
+        return apply(op, self.detach(), *(other.detach() if isinstance(other, Tensor) else other for other in others))
+
+    # Parts and shapes
+
+    def __getitem__(self, index: Any) -> "Tensor":
+        return apply(table.getitem, self, index=_plain_index(index))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise GraphError(
+            "Tensor: item assignment is not recorded; build a new tensor with where or concatenate, "
+            "or write to .data[...] outside of any graph"
+        )
+
+    def __len__(self) -> int:
+        if self.ndim == 0:
+            raise DTypeError("len: a tensor of shape () has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator["Tensor"]:
+        return (self[i] for i in range(len(self)))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value)._data.any())
+
+    @property
+    def T(self) -> "Tensor":
+        """The axes in reverse order."""
+        return self.transpose()
+
+    def reshape(self, *shape: Any) -> "Tensor":
+        """The same elements in another shape; one -1 stands for what is left."""
+        return apply(table.reshape, self, shape=sizes("reshape", shape))
+
+    def transpose(self, *axes: Any) -> "Tensor":
+        """The axes in another order; without arguments, in reverse."""
+        return apply(table.transpose, self, axes=None if axes in ((), (None,)) else sizes("transpose", axes))
+
+    def astype(self, dtype: Any) -> "Tensor":
+        """The elements in another dtype. The gradient comes back in this one's."""
+        target = real_dtype("astype", dtype)
+        return self if target == self.dtype else apply(table.astype, self, dtype=target)
+
+    # Reductions
+
+    def sum(self, axis: Axis = None, keepdims: bool = False) -> "Tensor":
+        """The sum over some axes, or all."""
+        return apply(table.sum, self, axis=axis, keepdims=keepdims)
+
+    def mean(self, axis: Axis = None, keepdims: bool = False) -> "Tensor":
+        """The mean over some axes, or all."""
+        return apply(table.mean, self, axis=axis, keepdims=keepdims)
+
+    def max(self, axis: Axis = None, keepdims: bool = False) -> "Tensor":
+        """The largest element over some axes, or all; elements that tie share the gradient equally."""
+        return apply(table.max, self, axis=axis, keepdims=keepdims)
+
+    def min(self, axis: Axis = None, keepdims: bool = False) -> "Tensor":
+        """The smallest element over some axes, or all; elements that tie share the gradient equally."""
+        return apply(table.min, self, axis=axis, keepdims=keepdims)
+
+    def var(self, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> "Tensor":
+        """The variance over some axes, or all: the squares' sum is divided by n − ddof."""
+        return apply(table.var, self, axis=axis, ddof=ddof, keepdims=keepdims)
+
+    # Python and NumPy look in
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if self.device != backend.CPU:
+            raise DeviceError(f"a tensor on {self.device!r} does not turn into a NumPy array by itself; call .numpy()")
+        return np.array(self.data, dtype=dtype, copy=copy)
+
+    def __repr__(self) -> str:
+        head = f"{type(self).__name__}("
+        body = np.array2string(backend.to_device(self._data, backend.CPU), separator=", ", prefix=head, threshold=100)
+        notes = [f"dtype={self.dtype}"]
+        if self.size > 100 or 0 in self.shape:
+            notes.insert(0, f"shape={self.shape}")
+        if self.device != backend.CPU:
+            notes.append(f"device={self.device!r}")
+        if isinstance(self._source, Node):
+            notes.append(f"op={self._source.op.name}")
+        elif self._source is not None:
+            notes.append("requires_grad=True")
+        return f"{head}{body}, {', '.join(notes)})"
+
+
+def apply(op: Op, *inputs: Any, **params: Any) -> Tensor:
+    """Run an operation on Tensors, arrays, Python numbers or None, and record it if a gradient is wanted."""
+    operands = tuple(_operand(op.name, value) for value in inputs)
+    if not any(isinstance(value, Tensor) for value in operands):
+        operands = tuple(None if value is None else as_tensor(value) for value in operands)
+    arrays = tuple(map(_array_of, operands))
+    xp = backend.common_namespace(op.name, arrays)
+    y, cache, computed_in = op.run(xp, arrays, params)
+    memory = _memory_of(y, operands)
+    sources = tuple(value._source if isinstance(value, Tensor) else None for value in operands)
+    if y.dtype.kind != "f" or not graph.is_recording() or not any(sources):
+        return Tensor._wrap(y, memory, None)
+    node = Node(op, xp, y, sources, cache, computed_in)
+    if cache is not None:
+        candidates = [(value._data, value._memory) for value in operands if isinstance(value, Tensor)]
+        node.guards = guard(cache, [*candidates, (y, memory)])
+    return Tensor._wrap(y, memory, node)
+
+
+def _memory_of(y: Array, operands: tuple[Any, ...]) -> Memory:
+    """The memory of an operand that the result is a view of, or else a new one."""
+    block = owner(y)
+    for value in operands:
+        if isinstance(value, Tensor) and owner(value._data) is block:
+            return value._memory
+    return Memory()
+
+
+def _operand(name: str, value: Any) -> Any:
+    """A Tensor; or a Python number, NumPy scalar or None, which stay as they are for NumPy's promotion to judge."""
+    if value is None or isinstance(value, (Tensor, bool, int, float)):
+        return value
+    if isinstance(value, (str, bytes, complex)) or (isinstance(value, np.generic) and value.dtype.kind not in "fiub"):
+        raise DTypeError(f"{name}: {value!r} is no real number; tensors hold floats, integers and bools")
+    return value if isinstance(value, np.generic) else as_tensor(value)
+
+
+def _array_of(operand: Any) -> Any:
+    return operand._data if isinstance(operand, Tensor) else operand
+
+
+def _refuse_tensors(name: str, data: Any) -> None:
+    """A list of Tensors would become a constant without a word."""
+    if isinstance(data, (list, tuple)):
+        if any(isinstance(part, Tensor) for part in data):
+            raise DTypeError(
+                f"{name}: a list that holds Tensors; join them with stack or concatenate, which keep the graph"
+            )
+        for part in data:
+            _refuse_tensors(name, part)
+
+
+def _no_backward(xp: Any, dy: Any, cache: Any) -> None:
+    return None
+
+
+def _leaf(name: str, array: Array, requires_grad: bool) -> Leaf | None:
+    if not requires_grad:
+        return None
+    if array.dtype.kind != "f":
+        raise DTypeError(
+            f"{name}: only floating-point tensors can require gradients, not {array.dtype}; "
+            "write the numbers as floats or pass dtype=np.float32"
+        )
+    return Leaf(array.shape, array.dtype)
+
+
+def _plain_index(index: Any) -> Any:
+    """An index without Tensors. Index arrays are copied: the backward needs them as they are now."""
+    if isinstance(index, tuple):
+        return tuple(_plain_index(part) for part in index)
+    if isinstance(index, Tensor):
+        index = index._data
+    elif isinstance(index, list):
+        index = np.asarray(index, dtype=None if index else np.intp)
+    return index.copy() if backend.is_array(index) else index
