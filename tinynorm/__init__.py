@@ -1,0 +1,19 @@
+"""tinynorm: tensors, autograd and norms from scratch, to be read.
+
+Every operation is a pair of pure functions, forward beside backward, in `tinynorm.formulas`. Everything else exists to
+run those pairs: on NumPy, on CuPy, on complex numbers, on Tensors.
+"""
+
+from . import array, data, errors, functional, nn, optim, testing
+from .array import *  # noqa: F403
+from .extend import op
+from .graph import no_grad
+from .random import manual_seed
+from .tensor import Tensor, as_tensor, tensor
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Tensor", "as_tensor", "data", "errors", "functional", "manual_seed", "nn", "no_grad", "op", "optim", "tensor",
+    "testing", *array.__all__,
+]  # fmt: skip

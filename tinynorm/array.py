@@ -1,0 +1,406 @@
+"""Array functions under NumPy's names and arguments. Each takes Tensors, arrays, numbers or lists and gives a Tensor.
+
+Gradients flow to every floating-point Tensor that requires one. The formulas are in `tinynorm.formulas`.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from . import backend, checks, table
+from .convert import sizes
+from .errors import ArgumentError, DTypeError, ShapeError
+from .formulas.reductions import Axis
+from .tensor import Tensor, apply, as_tensor
+
+__all__ = [
+    "abs", "broadcast_to", "clip", "concatenate", "cos", "cumsum", "einsum", "erf", "exp", "expm1", "log", "log1p",
+    "logsumexp", "matmul", "max", "maximum", "mean", "min", "minimum", "prod", "reshape", "sin", "sqrt", "stack", "sum",
+    "take", "tanh", "transpose", "var", "where",
+]  # fmt: skip
+
+
+# Element by element
+
+
+def exp(x: Any) -> Tensor:
+    """eˣ of each element.
+
+    >>> import tinynorm as tn
+    >>> tn.exp([0.0, 1.0]).numpy().round(4)
+    array([1.    , 2.7183], dtype=float32)
+    """
+    return apply(table.exp, as_tensor(x))
+
+
+def expm1(x: Any) -> Tensor:
+    """eˣ − 1 of each element, with all its digits where x is tiny.
+
+    >>> import tinynorm as tn
+    >>> tn.expm1(1e-10)
+    Tensor(1.e-10, dtype=float32)
+    """
+    return apply(table.expm1, as_tensor(x))
+
+
+def log(x: Any) -> Tensor:
+    """The natural logarithm of each element; −∞ at 0, nan below.
+
+    >>> import tinynorm as tn
+    >>> tn.log([1.0, 2.0]).numpy().round(4)
+    array([0.    , 0.6931], dtype=float32)
+    """
+    return apply(table.log, as_tensor(x))
+
+
+def log1p(x: Any) -> Tensor:
+    """log(1 + x) of each element, with all its digits where x is tiny.
+
+    >>> import tinynorm as tn
+    >>> tn.log1p(1e-10)
+    Tensor(1.e-10, dtype=float32)
+    """
+    return apply(table.log1p, as_tensor(x))
+
+
+def sqrt(x: Any) -> Tensor:
+    """The square root of each element; nan below 0. Its slope at 0 is ∞, but 0 · ∞ counts as 0 in its gradient.
+
+    >>> import tinynorm as tn
+    >>> tn.sqrt([4.0, 2.0])
+    Tensor([2.       , 1.4142135], dtype=float32)
+    """
+    return apply(table.sqrt, as_tensor(x))
+
+
+def tanh(x: Any) -> Tensor:
+    """The hyperbolic tangent of each element.
+
+    >>> import tinynorm as tn
+    >>> tn.tanh([0.0, 0.5, 100.0]).numpy().round(4)
+    array([0.    , 0.4621, 1.    ], dtype=float32)
+    """
+    return apply(table.tanh, as_tensor(x))
+
+
+def sin(x: Any) -> Tensor:
+    """The sine of each element, in radians.
+
+    >>> import tinynorm as tn
+    >>> tn.sin([0.0, 1.0]).numpy().round(4)
+    array([0.    , 0.8415], dtype=float32)
+    """
+    return apply(table.sin, as_tensor(x))
+
+
+def cos(x: Any) -> Tensor:
+    """The cosine of each element, in radians.
+
+    >>> import tinynorm as tn
+    >>> tn.cos([0.0, 1.0]).numpy().round(4)
+    array([1.    , 0.5403], dtype=float32)
+    """
+    return apply(table.cos, as_tensor(x))
+
+
+def abs(x: Any) -> Tensor:
+    """The magnitude of each element. The gradient at 0 is 0.
+
+    >>> import tinynorm as tn
+    >>> tn.abs([-2.0, 3.0])
+    Tensor([2., 3.], dtype=float32)
+    """
+    return apply(table.absolute, as_tensor(x))
+
+
+def erf(x: Any) -> Tensor:
+    """The error function of each element, 2/√π ∫₀ˣ e^(−t²) dt.
+
+    >>> import tinynorm as tn
+    >>> tn.erf([0.0, 0.5]).numpy().round(4)
+    array([0.    , 0.5205], dtype=float32)
+    """
+    return apply(table.erf, as_tensor(x))
+
+
+def maximum(a: Any, b: Any) -> Tensor:
+    """The larger of two elements. Where they are equal, each gets half the gradient.
+
+    >>> import tinynorm as tn
+    >>> tn.maximum([1.0, 5.0], [3.0, 4.0])
+    Tensor([3., 5.], dtype=float32)
+    """
+    return apply(table.maximum, a, b)
+
+
+def minimum(a: Any, b: Any) -> Tensor:
+    """The smaller of two elements. Where they are equal, each gets half the gradient.
+
+    >>> import tinynorm as tn
+    >>> tn.minimum([1.0, 5.0], [3.0, 4.0])
+    Tensor([1., 4.], dtype=float32)
+    """
+    return apply(table.minimum, a, b)
+
+
+def where(condition: Any, a: Any, b: Any) -> Tensor:
+    """a where the condition holds, b elsewhere. The condition is a constant.
+
+    Both sides are computed, and the side that was not chosen gets a gradient of 0. Where that side is ∞ or nan by
+    itself, its own backward may turn the 0 into nan (0 · ∞): give it harmless values there instead.
+
+    >>> import tinynorm as tn
+    >>> t = tn.tensor([-1.0, 2.0])
+    >>> tn.where(t > 0, t, 0.0)
+    Tensor([0., 2.], dtype=float32)
+    """
+    condition = as_tensor(condition)
+    if condition.dtype != np.bool_:
+        raise DTypeError(f"where: condition must be bool, not {condition.dtype}; write a comparison such as x != 0")
+    return apply(table.where, condition, a, b)
+
+
+def clip(x: Any, a_min: Any = None, a_max: Any = None) -> Tensor:
+    """Each element, moved to the nearer bound when it lies outside of them; a bound that is None does not bind.
+
+    Inside, both ends included, the gradient goes to x; outside, to the bound.
+
+    >>> import tinynorm as tn
+    >>> tn.clip([-3.0, 0.5, 3.0], -1.0, 1.0)
+    Tensor([-1. ,  0.5,  1. ], dtype=float32)
+    """
+    return apply(table.clip, as_tensor(x), a_min, a_max)
+
+
+# Reductions
+
+
+def sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The sum over some axes, or all. Of nothing, it is 0.
+
+    >>> import tinynorm as tn
+    >>> tn.sum([[1.0, 2.0], [3.0, 4.0]], axis=0)
+    Tensor([4., 6.], dtype=float32)
+    """
+    return as_tensor(x).sum(axis, keepdims)
+
+
+def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The mean over some axes, or all.
+
+    >>> import tinynorm as tn
+    >>> tn.mean([[1.0, 2.0], [3.0, 4.0]], axis=1)
+    Tensor([1.5, 3.5], dtype=float32)
+    """
+    return as_tensor(x).mean(axis, keepdims)
+
+
+def max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The largest element over some axes, or all. Those that tie share the gradient equally.
+
+    >>> import tinynorm as tn
+    >>> tn.max([[1.0, 2.0], [3.0, 0.0]], axis=1)
+    Tensor([2., 3.], dtype=float32)
+    """
+    return as_tensor(x).max(axis, keepdims)
+
+
+def min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The smallest element over some axes, or all. Those that tie share the gradient equally.
+
+    >>> import tinynorm as tn
+    >>> tn.min([[1.0, 2.0], [3.0, 0.0]], axis=1)
+    Tensor([1., 0.], dtype=float32)
+    """
+    return as_tensor(x).min(axis, keepdims)
+
+
+def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The product over some axes, or all. Of nothing, it is 1. Its gradient is right also where factors are 0.
+
+    >>> import tinynorm as tn
+    >>> tn.prod([[1.0, 2.0], [3.0, 4.0]], axis=1)
+    Tensor([ 2., 12.], dtype=float32)
+    """
+    return apply(table.prod, as_tensor(x), axis=axis, keepdims=keepdims)
+
+
+def var(x: Any, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+    """The variance over some axes, or all: the squared deviations' sum is divided by n − ddof.
+
+    >>> import tinynorm as tn
+    >>> tn.var([1.0, 2.0, 3.0, 4.0])
+    Tensor(1.25, dtype=float32)
+    """
+    return as_tensor(x).var(axis, ddof, keepdims)
+
+
+def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """log Σ eˣ over some axes, or all, without overflow.
+
+    >>> import tinynorm as tn
+    >>> round(tn.logsumexp([1000.0, 1000.0]).item(), 3)
+    1000.693
+    """
+    return apply(table.logsumexp, as_tensor(x), axis=axis, keepdims=keepdims)
+
+
+def cumsum(x: Any, axis: int | None = None) -> Tensor:
+    """The running sum along an axis; over the flattened tensor when axis is None, as NumPy has it.
+
+    >>> import tinynorm as tn
+    >>> tn.cumsum([1.0, 2.0, 3.0])
+    Tensor([1., 3., 6.], dtype=float32)
+    """
+    return apply(table.cumsum, as_tensor(x), axis=axis)
+
+
+# Shapes and parts
+
+
+def reshape(x: Any, shape: Any) -> Tensor:
+    """The same elements in the same order in another shape; one -1 stands for what is left.
+
+    >>> import tinynorm as tn
+    >>> tn.reshape([1.0, 2.0, 3.0, 4.0], (2, -1))
+    Tensor([[1., 2.],
+            [3., 4.]], dtype=float32)
+    """
+    return as_tensor(x).reshape(shape)
+
+
+def transpose(x: Any, axes: tuple[int, ...] | None = None) -> Tensor:
+    """The axes in another order; by default in reverse.
+
+    >>> import tinynorm as tn
+    >>> tn.transpose([[1.0, 2.0], [3.0, 4.0]])
+    Tensor([[1., 3.],
+            [2., 4.]], dtype=float32)
+    """
+    return as_tensor(x).transpose(axes)
+
+
+def broadcast_to(x: Any, shape: Any) -> Tensor:
+    """x repeated along new and length-1 axes, as a view.
+
+    >>> import tinynorm as tn
+    >>> tn.broadcast_to([1.0, 2.0], (2, 2))
+    Tensor([[1., 2.],
+            [1., 2.]], dtype=float32)
+    """
+    return apply(table.broadcast_to, as_tensor(x), shape=sizes("broadcast_to", (shape,)))
+
+
+def concatenate(tensors: Any, axis: int = 0) -> Tensor:
+    """The tensors one after another along an axis that they have.
+
+    >>> import tinynorm as tn
+    >>> tn.concatenate([[1.0], [2.0, 3.0]])
+    Tensor([1., 2., 3.], dtype=float32)
+    """
+    return apply(table.concatenate, *map(as_tensor, tensors), axis=axis)
+
+
+def stack(tensors: Any, axis: int = 0) -> Tensor:
+    """The tensors, all of one shape, side by side along a new axis.
+
+    >>> import tinynorm as tn
+    >>> tn.stack([[1.0, 2.0], [3.0, 4.0]], axis=1)
+    Tensor([[1., 3.],
+            [2., 4.]], dtype=float32)
+    """
+    return apply(table.stack, *map(as_tensor, tensors), axis=axis)
+
+
+def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
+    """The elements, or slices along an axis, at integer indices; of the flattened tensor when axis is None.
+
+    >>> import tinynorm as tn
+    >>> tn.take([[1.0, 2.0], [3.0, 4.0]], [1, 1, 0], axis=1)
+    Tensor([[2., 2., 1.],
+            [4., 4., 3.]], dtype=float32)
+    """
+    source, chosen = as_tensor(x), as_tensor(indices)
+    if chosen.dtype.kind not in "iu":
+        raise DTypeError(f"take: indices must be integers, not {chosen.dtype}")
+    if axis is None:
+        return source.reshape(-1)[chosen]
+    checks.axes("take", source._data, axis)
+    return source[(slice(None),) * (axis % source.ndim) + (chosen,)]
+
+
+# Products
+
+
+def matmul(a: Any, b: Any) -> Tensor:
+    """The matrix product over the last two axes; leading axes broadcast, and vectors count as a row or a column.
+
+    >>> import tinynorm as tn
+    >>> tn.matmul([[1.0, 2.0], [3.0, 4.0]], [1.0, 1.0])
+    Tensor([3., 7.], dtype=float32)
+    """
+    return apply(table.matmul, as_tensor(a), as_tensor(b))
+
+
+def einsum(subscripts: str, *operands: Any) -> Tensor:
+    """Einstein's summation: products of elements with equal labels, summed over the labels that the output lacks.
+
+    Takes NumPy's string form, ellipses and repeated labels included.
+
+    >>> import tinynorm as tn
+    >>> tn.einsum("ij,kj->ik", [[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]])
+    Tensor([[11., 17.]], dtype=float32)
+    """
+    tensors = [as_tensor(operand) for operand in operands]
+    inputs, output = _labels(subscripts, [t.ndim for t in tensors])
+    _check_sizes(subscripts, inputs, tensors)
+    for k in range(len(tensors)):  # a diagonal is a product with the identity matrix
+        seen = ""
+        for position, label in enumerate(inputs[k]):
+            if label in seen:
+                fresh = next(c for c in _LETTERS if not any(c in term for term in inputs))
+                inputs[k] = inputs[k][:position] + fresh + inputs[k][position + 1 :]
+                xp = backend.namespace(tensors[k]._data)
+                tensors.append(as_tensor(xp.eye(tensors[k].shape[position], dtype=tensors[k].dtype)))
+                inputs.append(label + fresh)
+            seen += inputs[k][position]
+    return apply(table.einsum, *tensors, inputs=tuple(inputs), output=output)
+
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def _labels(subscripts: str, ndims: list[int]) -> tuple[list[str], str]:
+    """The labels of each operand and of the output, with every ellipsis spelled out in letters of its own."""
+    text = subscripts.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ndims):
+        raise ArgumentError(f"einsum: {subscripts!r} names {len(terms)} operands, but {len(ndims)} were given")
+    unused = [c for c in _LETTERS if c not in text]
+    widths = [n - len(t.replace("...", "")) if "..." in t else 0 for t, n in zip(terms, ndims, strict=True)]
+    for term, n, width in zip(terms, ndims, widths, strict=True):
+        if width < 0 or ("..." not in term and len(term) != n) or not set(term.replace("...", "")) <= set(_LETTERS):
+            raise ArgumentError(f"einsum: {term!r} in {subscripts!r} does not label an operand with {n} axes")
+    widest = sorted(widths)[-1]
+    dots = "".join(unused[:widest])
+    inputs = [t.replace("...", dots[widest - w :]) for t, w in zip(terms, widths, strict=True)]
+    if arrow:
+        output = right.replace("...", dots)
+    else:  # NumPy's rule: the ellipsis, then in alphabetical order every label that comes once
+        once = [c for c in sorted(set(left) & set(_LETTERS)) if left.count(c) == 1]
+        output = dots + "".join(once)
+    known = set("".join(inputs))
+    if len(set(output)) < len(output) or not set(output) <= known:
+        raise ArgumentError(f"einsum: the output of {subscripts!r} must name labels of the operands, each once")
+    return inputs, output
+
+
+def _check_sizes(subscripts: str, inputs: list[str], tensors: list[Tensor]) -> None:
+    sizes_of: dict[str, set[int]] = {}
+    for labels, t in zip(inputs, tensors, strict=True):
+        for label, n in zip(labels, t.shape, strict=True):
+            sizes_of.setdefault(label, set()).add(n)
+    if any(len(found - {1}) > 1 for found in sizes_of.values()):
+        shapes = " and ".join(str(t.shape) for t in tensors)
+        raise ShapeError(f"einsum: {subscripts!r} gives one label to axes of different sizes in shapes {shapes}")

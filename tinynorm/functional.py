@@ -1,0 +1,343 @@
+"""Neural-network functions under PyTorch's names. Each takes Tensors or arrays and gives a Tensor.
+
+The formulas are in `tinynorm.formulas`; here stands what each asks of its arguments.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from . import backend, checks, table
+from .convert import sizes
+from .formulas.losses import target_distribution
+from .op import Op
+from .random import generator
+from .tensor import Tensor, apply, as_tensor
+
+__all__ = [
+    "cross_entropy", "dropout", "elu", "gelu", "layer_norm", "leaky_relu", "linear", "log_softmax", "mse_loss",
+    "nll_loss", "relu", "rms_norm", "sigmoid", "silu", "softmax", "softplus",
+]  # fmt: skip
+
+
+def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
+    """y = x Wᵀ + b.
+
+    Args:
+        x: (..., in).
+        weight: (out, in).
+        bias: (out,), or None.
+
+    Returns:
+        (..., out).
+
+    Raises:
+        ShapeError: where these do not fit.
+
+    >>> import tinynorm as tn
+    >>> tn.functional.linear([[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0], [0.0, 1.0]], [0.0, 0.0, 10.0])
+    Tensor([[11., 17., 12.]], dtype=float32)
+    """
+    x, weight, bias = as_tensor(x), as_tensor(weight), _optional(bias)
+    checks.floating("linear", x=x, weight=weight, bias=bias)
+    checks.linear("linear", x, weight, bias)
+    return apply(table.linear, x, weight, bias)
+
+
+def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = 1e-5) -> Tensor:
+    """y = g ⊙ x / √(mean(x²) + ε), the mean being over the last axes.
+
+    Args:
+        x: (..., *normalized_shape).
+        normalized_shape: the size of the last axis, or the sizes of the last axes.
+        weight: g, of shape normalized_shape, or None for 1.
+        eps: ε ≥ 0; None stands for the machine epsilon of x's dtype.
+
+    Returns:
+        of x's shape. float16 is computed in float32 and rounded at the end.
+
+    Raises:
+        ShapeError: when x does not end in normalized_shape, or weight has another shape.
+        ArgumentError: for a negative eps.
+
+    Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
+
+    >>> import tinynorm as tn
+    >>> tn.functional.rms_norm([3.0, 4.0], 2, eps=0.0).numpy().round(4)
+    array([0.8485, 1.1314], dtype=float32)
+    """
+    x, weight = as_tensor(x), _optional(weight)
+    shape = sizes("rms_norm", (normalized_shape,))
+    checks.floating("rms_norm", x=x, weight=weight)
+    checks.normalized("rms_norm", x, shape, weight)
+    return apply(table.rms_norm, x, weight, axis=_last(shape), eps=_eps("rms_norm", eps, x))
+
+
+def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float | None = 1e-5) -> Tensor:
+    """y = g ⊙ (x − μ) / √(σ² + ε) + b, mean μ and variance σ² (divided by n) being over the last axes.
+
+    Args:
+        x: (..., *normalized_shape).
+        normalized_shape: the size of the last axis, or the sizes of the last axes.
+        weight, bias: g and b, of shape normalized_shape, or None for 1 and 0.
+        eps: ε ≥ 0; None stands for the machine epsilon of x's dtype.
+
+    Returns:
+        of x's shape. float16 is computed in float32 and rounded at the end.
+
+    Raises:
+        ShapeError: when x does not end in normalized_shape, or weight or bias has another shape.
+        ArgumentError: for a negative eps.
+
+    Source: Ba, Kiros and Hinton, "Layer Normalization" (2016).
+
+    >>> import tinynorm as tn
+    >>> tn.functional.layer_norm([3.0, 4.0], 2, eps=0.0)
+    Tensor([-1.,  1.], dtype=float32)
+    """
+    x, weight, bias = as_tensor(x), _optional(weight), _optional(bias)
+    shape = sizes("layer_norm", (normalized_shape,))
+    checks.floating("layer_norm", x=x, weight=weight, bias=bias)
+    checks.normalized("layer_norm", x, shape, weight, bias)
+    return apply(table.layer_norm, x, weight, bias, axis=_last(shape), eps=_eps("layer_norm", eps, x))
+
+
+def relu(x: Any) -> Tensor:
+    """max(x, 0). The gradient at 0 is 0.
+
+    >>> import tinynorm as tn
+    >>> tn.functional.relu([-1.0, 2.0])
+    Tensor([0., 2.], dtype=float32)
+    """
+    return _activate(table.relu, x)
+
+
+def leaky_relu(x: Any, negative_slope: float = 0.01) -> Tensor:
+    """x above 0, negative_slope · x elsewhere.
+
+    >>> import tinynorm as tn
+    >>> tn.functional.leaky_relu([-1.0, 2.0], 0.5)
+    Tensor([-0.5,  2. ], dtype=float32)
+    """
+    return _activate(table.leaky_relu, x, negative_slope=float(negative_slope))
+
+
+def elu(x: Any, alpha: float = 1.0) -> Tensor:
+    """x above 0, α (eˣ − 1) elsewhere.
+
+    >>> import tinynorm as tn
+    >>> tn.functional.elu([-1000.0, 2.0])
+    Tensor([-1.,  2.], dtype=float32)
+    """
+    return _activate(table.elu, x, alpha=float(alpha))
+
+
+def gelu(x: Any, approximate: str = "none") -> Tensor:
+    """x Φ(x), Φ the standard normal distribution function; or its approximation by tanh.
+
+    Args:
+        x: of any shape.
+        approximate: "none", or "tanh" for x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2.
+
+    Source: Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016).
+
+    >>> import tinynorm as tn
+    >>> tn.functional.gelu([-1.0, 1.0]).numpy().round(4)
+    array([-0.1587,  0.8413], dtype=float32)
+    """
+    checks.choice("gelu", "approximate", approximate, ("none", "tanh"))
+    return _activate(table.gelu if approximate == "none" else table.gelu_tanh, x)
+
+
+def silu(x: Any) -> Tensor:
+    """x σ(x), also called swish.
+
+    >>> import tinynorm as tn
+    >>> tn.functional.silu([0.0, 1.0]).numpy().round(4)
+    array([0.    , 0.7311], dtype=float32)
+    """
+    return _activate(table.silu, x)
+
+
+def sigmoid(x: Any) -> Tensor:
+    """σ(x) = 1 / (1 + e^(−x)), without overflow.
+
+    >>> import tinynorm as tn
+    >>> tn.functional.sigmoid([0.0, 1000.0])
+    Tensor([0.5, 1. ], dtype=float32)
+    """
+    return _activate(table.sigmoid, x)
+
+
+def softplus(x: Any) -> Tensor:
+    """log(1 + eˣ), without overflow.
+
+    >>> import tinynorm as tn
+    >>> tn.functional.softplus([0.0, 1000.0]).numpy().round(4)
+    array([6.931e-01, 1.000e+03], dtype=float32)
+    """
+    return _activate(table.softplus, x)
+
+
+def softmax(x: Any, axis: int = -1) -> Tensor:
+    """eˣ / Σ eˣ along an axis, without overflow.
+
+    >>> import tinynorm as tn
+    >>> tn.functional.softmax([1000.0, 1000.0])
+    Tensor([0.5, 0.5], dtype=float32)
+    """
+    return _along_axis(table.softmax, x, axis)
+
+
+def log_softmax(x: Any, axis: int = -1) -> Tensor:
+    """log(eˣ / Σ eˣ) along an axis, without overflow.
+
+    >>> import tinynorm as tn
+    >>> tn.functional.log_softmax([1000.0, 1000.0]).numpy().round(4)
+    array([-0.6931, -0.6931], dtype=float32)
+    """
+    return _along_axis(table.log_softmax, x, axis)
+
+
+def dropout(x: Any, p: float = 0.5, training: bool = True, rng: np.random.Generator | int | None = None) -> Tensor:
+    """Each element set to 0 with probability p, the others divided by 1 − p; x itself when not training.
+
+    Args:
+        x: of any shape.
+        p: from 0 to 1.
+        training: whether to drop at all.
+        rng: a generator or seed; by default the one that `tn.manual_seed` sets.
+
+    >>> import tinynorm as tn
+    >>> tn.functional.dropout(tn.tensor([1.0, 2.0, 3.0, 4.0]), p=0.5, rng=0)
+    Tensor([2., 0., 0., 0.], dtype=float32)
+    """
+    source = as_tensor(x)
+    checks.floating("dropout", x=source)
+    checks.probability("dropout", p=p)
+    if not training or p == 0:
+        return source
+    kept = generator(rng).random(source.shape) >= p  # drawn on the host, the same for every device
+    return apply(table.dropout, source, as_tensor(kept, device=source.device), p=float(p))
+
+
+def cross_entropy(
+    logits: Any,
+    target: Any,
+    weight: Any = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """−log softmax(logits)[target], row by row, then the mean or sum over rows.
+
+    Args:
+        logits: (C,), (N, C) or (N, C, ...), C being the number of classes.
+        target: class indices from 0 to C − 1, integers, of the logits' shape without C.
+        weight: (C,), one factor per class. The mean then divides by the sum of the targets' weights.
+        reduction: "mean", "sum" or "none" (one value per row).
+        ignore_index: rows with this target count for nothing, neither in the sum nor in the mean's divisor.
+        label_smoothing: s from 0 to 1: the target is (1 − s) · one-hot + s / C.
+
+    Raises:
+        OutOfRangeError: for a class that does not exist.
+        DTypeError: for a target that is not of integers.
+        ArgumentError: for the mean over no rows.
+
+    >>> import tinynorm as tn
+    >>> round(tn.functional.cross_entropy([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]], [0, 2]).item(), 4)
+    0.825
+    """
+    checks.probability("cross_entropy", label_smoothing=label_smoothing)
+    settings = (weight, reduction, ignore_index, float(label_smoothing))
+    return _class_loss("cross_entropy", table.cross_entropy, logits, target, *settings)
+
+
+def nll_loss(log_p: Any, target: Any, weight: Any = None, reduction: str = "mean", ignore_index: int = -100) -> Tensor:
+    """−log_p[target], row by row, then the mean or sum over rows: `cross_entropy` for what is log-softmax already.
+
+    The arguments are those of `cross_entropy`.
+
+    >>> import tinynorm as tn
+    >>> tn.functional.nll_loss([[-0.5, -1.0], [-2.0, -0.1]], [0, 1])
+    Tensor(0.3, dtype=float32)
+    """
+    return _class_loss("nll_loss", table.nll_loss, log_p, target, weight, reduction, ignore_index, 0.0)
+
+
+def mse_loss(x: Any, target: Any, reduction: str = "mean") -> Tensor:
+    """(x − target)², then the mean or sum over all elements.
+
+    Args:
+        x, target: of equal shapes.
+        reduction: "mean", "sum" or "none".
+
+    >>> import tinynorm as tn
+    >>> tn.functional.mse_loss([1.0, 2.0], [1.0, 4.0])
+    Tensor(2., dtype=float32)
+    """
+    x, target = as_tensor(x), as_tensor(target)
+    checks.floating("mse_loss", x=x, target=target)
+    checks.same_shape("mse_loss", x=x, target=target)
+    checks.choice("mse_loss", "reduction", reduction, REDUCTIONS)
+    loss = apply(table.mse_loss, x, target)
+    return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
+
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def _class_loss(
+    name: str, op: Op, scores: Any, target: Any, weight: Any, reduction: str, ignore_index: int, label_smoothing: float
+) -> Tensor:
+    """A loss on class indices: write the targets as distributions, take the loss of each row, and reduce."""
+    scores, target, weight = as_tensor(scores), as_tensor(target), _optional(weight)
+    checks.floating(name, scores=scores, weight=weight)
+    checks.choice(name, "reduction", reduction, REDUCTIONS)
+    checks.class_targets(name, scores, target._data, weight, ignore_index)
+    if scores.ndim > 2:  # (N, C, ...) to (N, ..., C)
+        scores = scores.transpose(0, *range(2, scores.ndim), 1)
+    xp = backend.common_namespace(name, (scores._data, target._data))
+    kept = target._data != ignore_index
+    per_class = xp.ones(scores.shape[-1], scores.dtype) if weight is None else weight._data.astype(scores.dtype)
+    q, share = target_distribution(
+        xp, xp.where(kept, target._data, 0), per_class, kept, label_smoothing=label_smoothing
+    )
+    loss = apply(op, scores, as_tensor(q))
+    if reduction == "none":
+        return loss
+    total = loss.sum()
+    if reduction == "sum":
+        return total
+    divisor = float(share.sum())
+    checks.positive_weight(name, divisor)
+    return total / divisor
+
+
+def _activate(op: Op, x: Any, **params: Any) -> Tensor:
+    x = as_tensor(x)
+    checks.floating(op.name, x=x)
+    return apply(op, x, **params)
+
+
+def _along_axis(op: Op, x: Any, axis: int) -> Tensor:
+    x = as_tensor(x)
+    checks.axes(op.name, x, axis)
+    return _activate(op, x, axis=axis)
+
+
+def _optional(value: Any) -> Tensor | None:
+    return None if value is None else as_tensor(value)
+
+
+def _last(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The last axes, as many as the shape has."""
+    return tuple(range(-len(shape), 0))
+
+
+def _eps(name: str, eps: float | None, x: Tensor) -> float:
+    """A Python float, which widens no dtype; for None the machine epsilon of x's dtype."""
+    if eps is None:
+        return float(np.finfo(x.dtype).eps)
+    checks.nonnegative(name, eps=eps)
+    return float(eps)
