@@ -1,0 +1,94 @@
+"""The pre-norm residual block, and the small MLP made of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..checks import choice, positive_integer
+from ..random import generator
+from ..tensor import Tensor
+from .activations import ReLU
+from .containers import Identity, Sequential
+from .linear import Linear
+from .module import Module
+from .norms import LayerNorm, RMSNorm
+
+NORMS: dict[str, Callable[[int], Module]] = {"rms": RMSNorm, "layer": LayerNorm, "none": lambda width: Identity()}
+
+
+class PreNormBlock(Module):
+    """x + body(norm(x)): the stream x passes unchanged, and the body sees it normalized.
+
+    Source: Xiong et al., "On Layer Normalization in the Transformer Architecture" (2020).
+
+    >>> import tinynorm as tn
+    >>> block = tn.nn.PreNormBlock(tn.nn.RMSNorm(2, eps=0.0), tn.nn.Identity())
+    >>> block([3.0, 4.0]).numpy().round(4)
+    array([3.8485, 5.1314], dtype=float32)
+    """
+
+    def __init__(self, norm: Module, body: Module) -> None:
+        self.norm = norm
+        self.body = body
+
+    def forward(self, x: Any) -> Tensor:
+        """(..., width) to the same shape."""
+        change: Tensor = self.body(self.norm(x))
+        return change.__radd__(x)
+
+
+class PreNormMLP(Module):
+    """Linear, then `depth` pre-norm blocks of Linear, activation, Linear, then a norm and a Linear.
+
+    Args:
+        in_features: the size of the last axis of the input.
+        width: the size of the stream that the blocks add to.
+        depth: how many blocks.
+        out_features: the size of the last axis of the output.
+        norm: "rms", "layer", or "none".
+        expansion: a block's hidden size is expansion · width.
+        activation: makes the module between a block's two Linears.
+        rng: a generator or seed for the initial weights.
+        device: where the parameters live.
+
+    >>> import tinynorm as tn
+    >>> model = tn.nn.PreNormMLP(64, 32, depth=2, out_features=10, rng=0)
+    >>> sum(p.size for p in model.parameters())
+    19210
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        width: int,
+        depth: int,
+        out_features: int,
+        norm: str = "rms",
+        expansion: int = 4,
+        activation: Callable[[], Module] = ReLU,
+        *,
+        rng: np.random.Generator | int | None = None,
+        device: str = "cpu",
+    ) -> None:
+        choice("PreNormMLP", "norm", norm, tuple(NORMS))
+        rng = generator(rng)
+        hidden = positive_integer("PreNormMLP", "expansion", expansion) * positive_integer("PreNormMLP", "width", width)
+        self.embed = Linear(in_features, width, rng=rng)
+        self.blocks = Sequential(
+            *(
+                PreNormBlock(
+                    NORMS[norm](width),
+                    Sequential(Linear(width, hidden, rng=rng), activation(), Linear(hidden, width, rng=rng)),
+                )
+                for _ in range(positive_integer("PreNormMLP", "depth", depth, least=0))
+            )
+        )
+        self.norm = NORMS[norm](width)
+        self.head = Linear(width, out_features, rng=rng)
+        self.to(device)
+
+    def forward(self, x: Any) -> Tensor:
+        """(..., in_features) to (..., out_features)."""
+        result: Tensor = self.head(self.norm(self.blocks(self.embed(x))))
+        return result
