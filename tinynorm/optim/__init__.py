@@ -1,0 +1,13 @@
+"""Optimizers: how parameters move once `backward` has collected their gradients.
+
+Reading order: rules (the formulas), optimizer (what all share), sgd, adam, groups, state, clip, schedule.
+"""
+
+from .adam import Adam, AdamW
+from .clip import clip_grad_norm_
+from .groups import decay_groups
+from .optimizer import Optimizer
+from .schedule import WarmupCosine, warmup_cosine
+from .sgd import SGD
+
+__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "WarmupCosine", "clip_grad_norm_", "decay_groups", "warmup_cosine"]

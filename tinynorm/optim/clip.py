@@ -1,0 +1,81 @@
+"""Gradients of bounded length."""
+
+from math import inf, isfinite, isnan, nan, sqrt
+
+import numpy as np
+
+from ..backend import as_array
+from ..errors import ArgumentError
+from ..formulas.types import Array
+from ..tensor import Tensor
+from .groups import Parameters, tensors
+from .options import limit
+
+
+def clip_grad_norm_(parameters: Parameters, max_norm: float, error_if_nonfinite: bool = True) -> float:
+    """Shorten the gradients, seen as one long vector, to at most `max_norm`; return the length they had.
+
+    n = √(Σ g²) over all elements of all gradients ;   g ← g · max_norm / n   where n > max_norm
+
+    The underscore is PyTorch's: the parameters' gradients change. Each `grad` is bound to a new array; an array that
+    somebody holds is not written to. The factor is exact, where PyTorch divides by n + 1e-6. Sums and products are
+    taken in float64 and scaled, so that float16 and float32 gradients of any size neither overflow nor vanish.
+
+    Args:
+        parameters: a module, or an iterable of parameters. Those without a gradient are skipped.
+        max_norm: above 0; infinity measures only.
+        error_if_nonfinite: whether a norm that is nan or infinite raises. Otherwise it is returned and the gradients
+            stay as they are, so that a training loop can skip the step. (PyTorch makes nan and zeros of them.)
+
+    Returns:
+        n before clipping, a Python float; 0.0 when there is no gradient.
+
+    Raises:
+        ArgumentError: for a max_norm that is not above 0, a parameter that comes twice, and a norm that is not finite.
+        DTypeError: for anything that is no Tensor.
+
+    Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks" (2013).
+
+    >>> import tinynorm as tn
+    >>> w = tn.tensor([0.0, 0.0], requires_grad=True)
+    >>> (w * [3.0, 4.0]).sum().backward()
+    >>> tn.optim.clip_grad_norm_([w], max_norm=1.0)
+    5.0
+    >>> w.grad
+    array([0.6, 0.8], dtype=float32)
+    """
+    name = "clip_grad_norm_"
+    longest = limit(name, "max_norm", max_norm)
+    members = tensors(name, parameters)
+    norm = _norm([p.grad for p in members if p.grad is not None])
+    if not isfinite(norm):
+        if error_if_nonfinite:
+            raise ArgumentError(
+                f"{name}: the norm of the gradients is {norm}{_first_culprit(members)}; nothing was changed. "
+                "Pass error_if_nonfinite=False to get the norm back and skip the step"
+            )
+    elif norm > longest:
+        for p in members:
+            if p.grad is not None:
+                p.grad = as_array((_wide(p.grad) * (longest / norm)).astype(p.dtype))
+    return norm
+
+
+def _norm(gradients: list[Array]) -> float:
+    """s √(Σ (g/s)²), s being the largest |g|: no square overflows, and the largest of them is 1."""
+    largest = [float(abs(g).max()) for g in gradients if g.size]
+    if not all(map(isfinite, largest)):
+        return nan if any(map(isnan, largest)) else inf
+    s = max(largest, default=0.0)
+    return s * sqrt(sum(float(((_wide(g) / s) ** 2).sum()) for g in gradients)) if s else 0.0
+
+
+def _wide(g: Array) -> Array:
+    return g.astype(np.promote_types(g.dtype, np.float64), copy=False)
+
+
+def _first_culprit(members: list[Tensor]) -> str:
+    for i, p in enumerate(members):
+        if p.grad is not None and not isfinite(_norm([p.grad])):
+            return f", because of that of parameter {i}, of shape {p.shape}"
+    return ""

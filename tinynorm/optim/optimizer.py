@@ -1,0 +1,142 @@
+"""What all optimizers share: walking the groups, keeping state for each parameter, writing the new values."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .. import backend
+from ..formulas.types import Array, Namespace
+from ..tensor import Tensor
+from .groups import Group, Params, make_groups
+from .state import State, pack, state_dtype, unpack
+
+
+class Optimizer:
+    """Base of the optimizers. A subclass names its `slots`, checks its options and calls its update rule.
+
+    Args:
+        params: a module, an iterable of parameters, or an iterable of groups: dicts with the key "params" and whichever
+            options shall differ from the defaults in that group.
+        defaults: the options' values where a group does not set them.
+
+    Attributes:
+        param_groups: the groups, each a dict with all its options. They are read, and checked, anew at every step, so a
+            schedule simply assigns ``group["lr"]``.
+        state: what the rule keeps for each parameter that has moved, by the parameter.
+
+    Raises:
+        ArgumentError: for an unknown option, a value that makes no sense, no parameters, or one that comes twice, is no
+            leaf, or does not require a gradient.
+        DTypeError: for anything that is no Tensor.
+
+    A parameter whose grad is None is left alone, and the step is not counted for it. A gradient of zeros is a gradient:
+    weight decay and momentum still move the parameter. `zero_grad` therefore sets None.
+
+    State is kept in the parameter's dtype, on its device. A float16 parameter has float32 state; its step is computed
+    in float32 and rounded once.
+
+    >>> import tinynorm as tn
+    >>> w = tn.tensor([[1.0]], requires_grad=True)
+    >>> b = tn.tensor([0.0], requires_grad=True)
+    >>> optimizer = tn.optim.SGD([{"params": [w]}, {"params": [b], "lr": 0.0}], lr=0.25)
+    >>> (w + b).sum().backward()
+    >>> optimizer.step()
+    >>> w.item(), b.item()
+    (0.75, 0.0)
+    """
+
+    slots: tuple[str, ...] = ()  #: names of what `update` keeps for a parameter; "step" is a count, the others arrays
+
+    def __init__(self, params: Params, defaults: Mapping[str, Any]) -> None:
+        name = type(self).__name__
+        self.defaults: dict[str, Any] = self.checked(name, defaults)
+        self.param_groups: list[Group] = make_groups(name, params, self.defaults)
+        for group, options in zip(self.param_groups, self._options(), strict=True):
+            group.update(options)
+        self.state: dict[Tensor, State] = {}
+
+    def checked(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options as Python numbers. Raises `ArgumentError`, starting with `name`, where one makes no sense."""
+        raise NotImplementedError(f"{type(self).__name__} defines no checked")
+
+    def update(
+        self, xp: Namespace, p: Array, g: Array, state: State, options: Mapping[str, Any]
+    ) -> tuple[Array, State]:
+        """The new value and state of one parameter. The state is empty at its first step; nothing is written to."""
+        raise NotImplementedError(f"{type(self).__name__} defines no update")
+
+    def step(self) -> None:
+        """Move every parameter that has a gradient. Graphs that still need the old values refuse `backward` afterwards.
+
+        Raises:
+            ArgumentError: for an option that was set to something that makes no sense.
+            DeviceError: for a gradient that is not on its parameter's device. Nothing has moved then.
+        """
+        moves = []
+        for group, options in zip(self.param_groups, self._options(), strict=True):
+            for p in group["params"]:
+                if p.grad is not None:
+                    xp = backend.common_namespace(f"{type(self).__name__}.step", (p._data, p.grad))
+                    moves.append((xp, p, p.grad, options))
+        for xp, p, g, options in moves:
+            self._move(xp, p, g, options)
+
+    def _move(self, xp: Namespace, p: Tensor, g: Array, options: Mapping[str, Any]) -> None:
+        dtype = state_dtype(p)
+        state = {slot: _on_device(value, p.device) for slot, value in self.state.get(p, {}).items()}
+        values, state = self.update(xp, p._data.astype(dtype, copy=False), g.astype(dtype, copy=False), state, options)
+        self.state[p] = {slot: value if slot == "step" else backend.as_array(value) for slot, value in state.items()}
+        p._overwrite(values.astype(p.dtype, copy=False))
+
+    def _options(self) -> list[dict[str, Any]]:
+        """Each group's options as they are now, checked."""
+        name = type(self).__name__
+        several = len(self.param_groups) > 1
+        return [
+            self.checked(f"{name}: group {i}" if several else name, {option: group[option] for option in self.defaults})
+            for i, group in enumerate(self.param_groups)
+        ]
+
+    def zero_grad(self) -> None:
+        """Forget the gradients: each grad becomes None, and a step without a backward then moves nothing."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a later `load_state_dict` needs in order to go on from here: options and state, no parameters.
+
+        Nested dicts and lists of Python numbers and of NumPy arrays, which are copies. A parameter is known by its
+        position, counted through all groups.
+
+        >>> import tinynorm as tn
+        >>> w = tn.tensor([1.0], requires_grad=True)
+        >>> optimizer = tn.optim.SGD([w], lr=0.5, momentum=0.5)
+        >>> (2.0 * w).sum().backward()
+        >>> optimizer.step()
+        >>> state = optimizer.state_dict()
+        >>> state["state"]
+        {0: {'velocity': array([2.], dtype=float32)}}
+        >>> state["param_groups"]
+        [{'lr': 0.5, 'momentum': 0.5, 'nesterov': False, 'weight_decay': 0.0, 'params': [0]}]
+        """
+        return pack(self._members(), self._options(), self.state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over copies of what `state_dict` gave, for the same parameters in the same groups and order.
+
+        Raises:
+            StateError: where groups, options or state do not fit. Nothing has been changed then.
+        """
+        name = f"{type(self).__name__}.load_state_dict"
+        options, loaded = unpack(name, state, self._members(), list(self.defaults), self.checked, self.slots)
+        for group, values in zip(self.param_groups, options, strict=True):
+            group.update(values)
+        self.state = loaded
+
+    def _members(self) -> list[list[Tensor]]:
+        return [group["params"] for group in self.param_groups]
+
+
+def _on_device(value: Any, device: str) -> Any:
+    """A slot where its parameter is: `Module.to` may have moved the parameter since the last step."""
+    return backend.to_device(value, device) if backend.is_array(value) else value

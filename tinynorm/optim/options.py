@@ -1,0 +1,88 @@
+"""What an optimizer's options may be. Each check returns plain Python numbers.
+
+That conversion is more than a courtesy: np.float64(0.1) would widen a float32 parameter, float(0.1) does not.
+"""
+
+import difflib
+from collections.abc import Iterable
+from math import inf, isfinite
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError
+
+
+def number(name: str, option: str, value: Any) -> float:
+    """The option as a Python float. Text is refused, also where it spells a number."""
+    if not isinstance(value, (str, bytes)):
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            pass
+    raise ArgumentError(f"{name}: {option} must be a number, not {value!r}")
+
+
+def nonnegative(name: str, option: str, value: Any) -> float:
+    """The option as a finite float, 0 or more."""
+    result = number(name, option, value)
+    if not isfinite(result) or result < 0:
+        raise ArgumentError(f"{name}: {option} must be a finite number >= 0, not {result!r}")
+    return result
+
+
+def betas(name: str, value: Any) -> tuple[float, float]:
+    """Two decay rates, each at least 0 and less than 1."""
+    pair = tuple(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else ()
+    if len(pair) != 2:
+        raise ArgumentError(f"{name}: betas must be two numbers, such as (0.9, 0.999), not {value!r}")
+    beta1, beta2 = (number(name, f"betas[{i}]", beta) for i, beta in enumerate(pair))
+    for i, beta in enumerate((beta1, beta2)):
+        if not 0 <= beta < 1:
+            raise ArgumentError(f"{name}: betas[{i}] must be at least 0 and less than 1, not {beta!r}")
+    return beta1, beta2
+
+
+def flag(name: str, option: str, value: Any) -> bool:
+    """The option as a bool; 0.9, say, in its place is more likely a slip than a truth."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentError(f"{name}: {option} must be True or False, not {value!r}")
+    return bool(value)
+
+
+def count(name: str, option: str, value: Any, least: int) -> int:
+    """The option as a Python int, no less than `least`."""
+    try:
+        result = index(value)
+    except TypeError:
+        result = -1
+    if result < least or isinstance(value, bool):
+        raise ArgumentError(f"{name}: {option} must be an integer >= {least}, not {value!r}")
+    return result
+
+
+def fraction(name: str, option: str, value: Any) -> float:
+    """The option as a float from 0 to 1."""
+    result = number(name, option, value)
+    if not 0 <= result <= 1:
+        raise ArgumentError(f"{name}: {option} must lie between 0 and 1, not {result!r}")
+    return result
+
+
+def limit(name: str, option: str, value: Any) -> float:
+    """The option as a float above 0; infinity is no limit."""
+    result = number(name, option, value)
+    if not 0 < result <= inf:
+        raise ArgumentError(f"{name}: {option} must be > 0, not {result!r}; for no limit at all write float('inf')")
+    return result
+
+
+def known(name: str, given: Iterable[str], allowed: Iterable[str]) -> None:
+    """No name may be given that is not allowed; the nearest one is pointed out."""
+    names = list(allowed)
+    for option in given:
+        if option not in names:
+            near = difflib.get_close_matches(str(option), names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(names)}"
+            raise ArgumentError(f"{name}: unknown option {option!r}; {hint}")
