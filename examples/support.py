@@ -1,0 +1,94 @@
+"""What the examples share: the digits, the scales inside a stack of layers, and how a script ends."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import tinynorm as tn
+from tinynorm.extras import optional
+
+
+class Split(NamedTuple):
+    """Images as rows of float32 from 0 to 1, labels as int64, and the part that is never trained on."""
+
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+
+
+def digits(rng: np.random.Generator) -> Split:
+    """The UCI digits, 1,797 handwritten 8×8 images; a random fifth is held out."""
+    x, y = optional("sklearn.datasets", "examples").load_digits(return_X_y=True)
+    x, y = (x / 16.0).astype(np.float32), y.astype(np.int64)
+    order = rng.permutation(len(x))
+    held_out, kept = order[: len(x) // 5], order[len(x) // 5 :]
+    return Split(x[kept], y[kept], x[held_out], y[held_out])
+
+
+class Scale(NamedTuple):
+    """How large things are after one stage of a model: root mean squares over all elements."""
+
+    name: str
+    activation: float
+    gradient: float
+
+
+def scales(stages: Sequence[tuple[str, Callable[[Any], tn.Tensor]]], x: Any, y: Any) -> list[Scale]:
+    """The activation h after each stage, and its gradient ∂ℒ/∂h, for the cross-entropy of one batch.
+
+    The gradient of something inside a model is that of a probe: a leaf of zeros that is added there.
+    """
+    h, probes, activations = x, [], []
+    for _, stage in stages:
+        h = stage(h)
+        probe = tn.tensor(np.zeros(h.shape), dtype=h.dtype, device=h.device, requires_grad=True)
+        h = h + probe
+        probes.append(probe)
+        activations.append(rms(h.numpy()))
+    tn.functional.cross_entropy(h, y).backward()
+    gradients = [rms(tn.as_tensor(probe.grad).numpy()) for probe in probes]
+    return [Scale(name, a, g) for (name, _), a, g in zip(stages, activations, gradients, strict=True)]
+
+
+def rms(a: np.ndarray) -> float:
+    """√(mean(a²)), in float64."""
+    return float(np.sqrt(np.mean(np.square(a, dtype=np.float64))))
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """An argparse type: an integer from `least` up."""
+
+    def integer(text: str) -> int:
+        if not text.lstrip("+-").isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be an integer >= {least}, not {text!r}")
+        return int(text)
+
+    return integer
+
+
+def picture_file(text: str) -> str:
+    """An argparse type: where a picture can be written, known before the work instead of after it."""
+    kinds = optional("matplotlib.figure", "examples").Figure().canvas.get_supported_filetypes()
+    file = Path(text)
+    if file.suffix.removeprefix(".").lower() not in kinds:
+        raise argparse.ArgumentTypeError(f"{text!r} must end in a picture's suffix, one of {', '.join(sorted(kinds))}")
+    if not file.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no directory {str(file.parent)!r} to write {file.name!r} into")
+    return text
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run a script's main function: what the user can mend ends in one sentence and exit status 2, not a traceback."""
+    try:
+        main()
+    except (tn.errors.TinynormError, OSError) as error:
+        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
