@@ -153,7 +153,7 @@ def test_0d_is_refused() -> None:
 
 @pytest.mark.parametrize("batch_size", [0, -1, True, np.True_, 2.0, np.float64(2), "2", None, np.int32(0)])
 def test_batch_size_must_be_a_positive_integer(batch_size: object) -> None:
-    with pytest.raises(tn.errors.ArgumentError, match=r"batches: batch_size is .*; give a positive integer"):
+    with pytest.raises(tn.errors.ArgumentError, match=r"batches: batch_size must be an integer >= 1"):
         data.batches(np.zeros(3), np.zeros(3), batch_size)
 
 
@@ -261,7 +261,7 @@ def test_bad_files(tmp_path: Path, case: str) -> None:
     content, message = BAD_FILES[case]
     path = tmp_path / "the-file"
     path.write_bytes(content)
-    with pytest.raises(tn.errors.DataError, match=rf"(?s)read_idx: path .*the-file {message}.*download it again\."):
+    with pytest.raises(tn.errors.DataError, match=rf"(?s)read_idx: path .*the-file {message}.*download it again$"):
         data.read_idx(path)
 
 

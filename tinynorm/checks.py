@@ -1,8 +1,6 @@
 """What the operations ask of their inputs. Each check raises a typed error that names the function, the arguments, what
 was found and the remedy, before anything is computed."""
 
-from math import isfinite
-from operator import index
 from typing import Any
 
 from .errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
@@ -145,33 +143,6 @@ def floating(name: str, **arrays: Array | None) -> None:
             raise DTypeError(
                 f"{name}: {argument} must be floating-point, not {array.dtype}; convert it with .astype(np.float32)"
             )
-
-
-def nonnegative(name: str, **values: float) -> None:
-    """Each named option must be a finite number, 0 or more."""
-    for option, value in values.items():
-        if isinstance(value, (str, bytes)) or not isfinite(value) or value < 0:
-            raise ArgumentError(f"{name}: {option} must be a finite number >= 0, not {value!r}")
-
-
-def probability(name: str, **values: float) -> None:
-    """Each named option must lie between 0 and 1."""
-    for option, value in values.items():
-        if not 0 <= value <= 1:
-            raise ArgumentError(f"{name}: {option} must lie between 0 and 1, not {value!r}")
-
-
-def choice(name: str, option: str, value: Any, allowed: tuple[str, ...]) -> None:
-    """The option's value must be one of those allowed."""
-    if value not in allowed:
-        raise ArgumentError(f"{name}: {option} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
-
-
-def positive_integer(name: str, option: str, value: Any, least: int = 1) -> int:
-    """The option as a Python integer, which must be at least 1 (or `least`)."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or index(value) < least:
-        raise ArgumentError(f"{name}: {option} must be an integer >= {least}, not {value!r}")
-    return index(value)
 
 
 def normalizable(name: str, shape: Shape) -> None:

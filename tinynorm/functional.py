@@ -11,6 +11,7 @@ from . import backend, checks, table
 from .convert import sizes
 from .formulas.losses import target_distribution
 from .op import Op
+from .options import choice, fraction, nonnegative, number
 from .random import generator
 from .tensor import Tensor, apply, as_tensor
 
@@ -18,6 +19,9 @@ __all__ = [
     "cross_entropy", "dropout", "elu", "gelu", "layer_norm", "leaky_relu", "linear", "log_softmax", "mse_loss",
     "nll_loss", "relu", "rms_norm", "sigmoid", "silu", "softmax", "softplus",
 ]  # fmt: skip
+
+REDUCTIONS = ("mean", "sum", "none")
+GELUS = ("none", "tanh")
 
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
@@ -119,7 +123,7 @@ def leaky_relu(x: Any, negative_slope: float = 0.01) -> Tensor:
     >>> tn.functional.leaky_relu([-1.0, 2.0], 0.5)
     Tensor([-0.5,  2. ], dtype=float32)
     """
-    return _activate(table.leaky_relu, x, negative_slope=float(negative_slope))
+    return _activate(table.leaky_relu, x, negative_slope=number("leaky_relu", "negative_slope", negative_slope))
 
 
 def elu(x: Any, alpha: float = 1.0) -> Tensor:
@@ -129,7 +133,7 @@ def elu(x: Any, alpha: float = 1.0) -> Tensor:
     >>> tn.functional.elu([-1000.0, 2.0])
     Tensor([-1.,  2.], dtype=float32)
     """
-    return _activate(table.elu, x, alpha=float(alpha))
+    return _activate(table.elu, x, alpha=number("elu", "alpha", alpha))
 
 
 def gelu(x: Any, approximate: str = "none") -> Tensor:
@@ -145,7 +149,7 @@ def gelu(x: Any, approximate: str = "none") -> Tensor:
     >>> tn.functional.gelu([-1.0, 1.0]).numpy().round(4)
     array([-0.1587,  0.8413], dtype=float32)
     """
-    checks.choice("gelu", "approximate", approximate, ("none", "tanh"))
+    choice("gelu", "approximate", approximate, GELUS)
     return _activate(table.gelu if approximate == "none" else table.gelu_tanh, x)
 
 
@@ -214,11 +218,11 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, rng: np.random.Genera
     """
     source = as_tensor(x)
     checks.floating("dropout", x=source)
-    checks.probability("dropout", p=p)
+    p = fraction("dropout", "p", p)
     if not training or p == 0:
         return source
     kept = generator(rng).random(source.shape) >= p  # drawn on the host, the same for every device
-    return apply(table.dropout, source, as_tensor(kept, device=source.device), p=float(p))
+    return apply(table.dropout, source, as_tensor(kept, device=source.device), p=p)
 
 
 def cross_entropy(
@@ -248,9 +252,8 @@ def cross_entropy(
     >>> round(tn.functional.cross_entropy([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]], [0, 2]).item(), 4)
     0.825
     """
-    checks.probability("cross_entropy", label_smoothing=label_smoothing)
-    settings = (weight, reduction, ignore_index, float(label_smoothing))
-    return _class_loss("cross_entropy", table.cross_entropy, logits, target, *settings)
+    smoothing = fraction("cross_entropy", "label_smoothing", label_smoothing)
+    return _class_loss(table.cross_entropy, logits, target, weight, reduction, ignore_index, smoothing)
 
 
 def nll_loss(log_p: Any, target: Any, weight: Any = None, reduction: str = "mean", ignore_index: int = -100) -> Tensor:
@@ -262,7 +265,7 @@ def nll_loss(log_p: Any, target: Any, weight: Any = None, reduction: str = "mean
     >>> tn.functional.nll_loss([[-0.5, -1.0], [-2.0, -0.1]], [0, 1])
     Tensor(0.3, dtype=float32)
     """
-    return _class_loss("nll_loss", table.nll_loss, log_p, target, weight, reduction, ignore_index, 0.0)
+    return _class_loss(table.nll_loss, log_p, target, weight, reduction, ignore_index, 0.0)
 
 
 def mse_loss(x: Any, target: Any, reduction: str = "mean") -> Tensor:
@@ -279,21 +282,19 @@ def mse_loss(x: Any, target: Any, reduction: str = "mean") -> Tensor:
     x, target = as_tensor(x), as_tensor(target)
     checks.floating("mse_loss", x=x, target=target)
     checks.same_shape("mse_loss", x=x, target=target)
-    checks.choice("mse_loss", "reduction", reduction, REDUCTIONS)
+    choice("mse_loss", "reduction", reduction, REDUCTIONS)
     loss = apply(table.mse_loss, x, target)
     return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
 
 
-REDUCTIONS = ("mean", "sum", "none")
-
-
 def _class_loss(
-    name: str, op: Op, scores: Any, target: Any, weight: Any, reduction: str, ignore_index: int, label_smoothing: float
+    op: Op, scores: Any, target: Any, weight: Any, reduction: str, ignore_index: int, label_smoothing: float
 ) -> Tensor:
     """A loss on class indices: write the targets as distributions, take the loss of each row, and reduce."""
+    name = op.name
     scores, target, weight = as_tensor(scores), as_tensor(target), _optional(weight)
     checks.floating(name, scores=scores, weight=weight)
-    checks.choice(name, "reduction", reduction, REDUCTIONS)
+    choice(name, "reduction", reduction, REDUCTIONS)
     checks.class_targets(name, scores, target._data, weight, ignore_index)
     if scores.ndim > 2:  # (N, C, ...) to (N, ..., C)
         scores = scores.transpose(0, *range(2, scores.ndim), 1)
@@ -339,5 +340,4 @@ def _eps(name: str, eps: float | None, x: Tensor) -> float:
     """A Python float, which widens no dtype; for None the machine epsilon of x's dtype."""
     if eps is None:
         return float(np.finfo(x.dtype).eps)
-    checks.nonnegative(name, eps=eps)
-    return float(eps)
+    return nonnegative(name, "eps", eps)

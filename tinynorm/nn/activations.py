@@ -3,7 +3,7 @@
 from typing import Any
 
 from .. import array, functional
-from ..checks import choice
+from ..options import choice, number
 from ..tensor import Tensor
 from .module import Module
 
@@ -30,7 +30,7 @@ class LeakyReLU(Module):
     """
 
     def __init__(self, negative_slope: float = 0.01) -> None:
-        self.negative_slope = float(negative_slope)
+        self.negative_slope = number("LeakyReLU", "negative_slope", negative_slope)
 
     def forward(self, x: Any) -> Tensor:
         """Any shape to the same shape."""
@@ -50,7 +50,7 @@ class ELU(Module):
     """
 
     def __init__(self, alpha: float = 1.0) -> None:
-        self.alpha = float(alpha)
+        self.alpha = number("ELU", "alpha", alpha)
 
     def forward(self, x: Any) -> Tensor:
         """Any shape to the same shape."""
@@ -70,8 +70,7 @@ class GELU(Module):
     """
 
     def __init__(self, approximate: str = "none") -> None:
-        choice("GELU", "approximate", approximate, ("none", "tanh"))
-        self.approximate = approximate
+        self.approximate = choice("GELU", "approximate", approximate, functional.GELUS)
 
     def forward(self, x: Any) -> Tensor:
         """Any shape to the same shape."""

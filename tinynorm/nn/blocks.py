@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import choice, positive_integer
+from ..options import choice, count
 from ..random import generator
 from ..tensor import Tensor
 from .activations import ReLU
@@ -71,20 +71,21 @@ class PreNormMLP(Module):
         rng: np.random.Generator | int | None = None,
         device: str = "cpu",
     ) -> None:
-        choice("PreNormMLP", "norm", norm, tuple(NORMS))
+        make_norm = NORMS[choice("PreNormMLP", "norm", norm, NORMS)]
         rng = generator(rng)
-        hidden = positive_integer("PreNormMLP", "expansion", expansion) * positive_integer("PreNormMLP", "width", width)
+        width = count("PreNormMLP", "width", width, least=1)
+        hidden = count("PreNormMLP", "expansion", expansion, least=1) * width
         self.embed = Linear(in_features, width, rng=rng)
         self.blocks = Sequential(
             *(
                 PreNormBlock(
-                    NORMS[norm](width),
+                    make_norm(width),
                     Sequential(Linear(width, hidden, rng=rng), activation(), Linear(hidden, width, rng=rng)),
                 )
-                for _ in range(positive_integer("PreNormMLP", "depth", depth, least=0))
+                for _ in range(count("PreNormMLP", "depth", depth, least=0))
             )
         )
-        self.norm = NORMS[norm](width)
+        self.norm = make_norm(width)
         self.head = Linear(width, out_features, rng=rng)
         self.to(device)
 

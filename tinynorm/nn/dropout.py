@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional
-from ..checks import probability
+from ..options import fraction
 from ..random import generator
 from ..tensor import Tensor
 from .module import Module
@@ -27,8 +27,7 @@ class Dropout(Module):
     """
 
     def __init__(self, p: float = 0.5, *, rng: np.random.Generator | int | None = None) -> None:
-        probability("Dropout", p=p)
-        self.p = float(p)
+        self.p = fraction("Dropout", "p", p)
         # A seed starts one stream here, not the same numbers at every call.
         self.rng = None if rng is None else generator(rng)
 

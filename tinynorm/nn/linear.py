@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional
-from ..checks import positive_integer
+from ..options import count
 from ..random import generator
 from ..tensor import Tensor
 from .init import uniform_fan_in
@@ -39,8 +39,8 @@ class Linear(Module):
         rng: np.random.Generator | int | None = None,
         device: str = "cpu",
     ) -> None:
-        self.in_features = positive_integer("Linear", "in_features", in_features)
-        self.out_features = positive_integer("Linear", "out_features", out_features)
+        self.in_features = count("Linear", "in_features", in_features, least=1)
+        self.out_features = count("Linear", "out_features", out_features, least=1)
         rng = generator(rng)
         self.weight = Parameter(uniform_fan_in((self.out_features, self.in_features), self.in_features, rng))
         self.bias = Parameter(uniform_fan_in((self.out_features,), self.in_features, rng)) if bias else None

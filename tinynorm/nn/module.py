@@ -1,6 +1,5 @@
 """Parameters, and the modules that own them."""
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from ..backend import to_device
 from ..errors import ArgumentError, StateError
+from ..options import near_miss
 from ..tensor import Tensor, tensor
 
 
@@ -64,9 +64,7 @@ class Module:
 
     def __getattr__(self, name: str) -> Any:
         """Only called for a name that does not exist."""
-        near = difflib.get_close_matches(name, dir(self), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{near_miss(name, dir(self))}")
 
     def named_children(self) -> Iterator[tuple[str, "Module"]]:
         """The modules assigned to this one, with their names."""

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 
 from .. import functional
-from ..checks import nonnegative, normalizable
+from ..checks import normalizable
 from ..convert import sizes
+from ..options import nonnegative
 from ..tensor import Tensor
 from .module import Module, Parameter
 
@@ -21,8 +22,7 @@ class _Norm(Module):
         self.normalized_shape = sizes(name, (normalized_shape,))
         normalizable(name, self.normalized_shape)
         if eps is not None:
-            nonnegative(name, eps=eps)
-            eps = float(eps)
+            eps = nonnegative(name, "eps", eps)
         elif elementwise_affine:
             eps = float(np.finfo(np.float32).eps)  # the parameters' dtype
         self.eps = eps

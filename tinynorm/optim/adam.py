@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..formulas.types import Array, Namespace
+from ..options import betas as checked_betas
+from ..options import nonnegative
 from . import rules
 from .groups import Params
 from .optimizer import Optimizer
-from .options import betas as checked_betas
-from .options import nonnegative
 from .state import State
 
 

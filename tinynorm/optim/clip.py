@@ -7,9 +7,9 @@ import numpy as np
 from ..backend import as_array
 from ..errors import ArgumentError
 from ..formulas.types import Array
+from ..options import limit
 from ..tensor import Tensor
 from .groups import Parameters, tensors
-from .options import limit
 
 
 def clip_grad_norm_(parameters: Parameters, max_norm: float, error_if_nonfinite: bool = True) -> float:

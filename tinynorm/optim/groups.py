@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 from ..errors import ArgumentError, DTypeError
 from ..graph import Leaf, Node
+from ..options import known, nonnegative
 from ..tensor import Tensor
-from .options import known, nonnegative
 
 Group = dict[str, Any]  #: {"params": [...], "lr": ..., ...}
 

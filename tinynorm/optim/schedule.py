@@ -5,8 +5,8 @@ from math import cos, pi
 from typing import Any
 
 from ..errors import ArgumentError, StateError
+from ..options import count, fraction, nonnegative
 from .optimizer import Optimizer
-from .options import count, fraction, nonnegative
 
 
 def warmup_cosine(step: int, warmup_steps: int, total_steps: int, final_factor: float = 0.0) -> float:

@@ -5,10 +5,10 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..formulas.types import Array, Namespace
+from ..options import flag, nonnegative
 from . import rules
 from .groups import Params
 from .optimizer import Optimizer
-from .options import flag, nonnegative
 from .state import State
 
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from .. import backend
 from ..errors import ArgumentError, StateError
+from ..options import count
 from ..tensor import Tensor
-from .options import count
 
 State = dict[str, Any]  #: what a rule keeps for one parameter: arrays under their names, and "step", a count
 Check = Callable[[str, Mapping[str, Any]], dict[str, Any]]

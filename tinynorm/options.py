@@ -1,4 +1,4 @@
-"""What an optimizer's options may be. Each check returns plain Python numbers.
+"""What an option that is no array may be. Each check returns a plain Python value.
 
 That conversion is more than a courtesy: np.float64(0.1) would widen a float32 parameter, float(0.1) does not.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError
+from .errors import ArgumentError
 
 
 def number(name: str, option: str, value: Any) -> float:
@@ -78,11 +78,24 @@ def limit(name: str, option: str, value: Any) -> float:
     return result
 
 
+def choice(name: str, option: str, value: Any, allowed: Iterable[str]) -> str:
+    """The option as one of the words allowed."""
+    words = list(allowed)
+    if value not in words:
+        raise ArgumentError(f"{name}: {option} must be one of {', '.join(map(repr, words))}, not {value!r}")
+    return str(value)
+
+
 def known(name: str, given: Iterable[str], allowed: Iterable[str]) -> None:
     """No name may be given that is not allowed; the nearest one is pointed out."""
     names = list(allowed)
     for option in given:
         if option not in names:
-            near = difflib.get_close_matches(str(option), names, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(names)}"
-            raise ArgumentError(f"{name}: unknown option {option!r}; {hint}")
+            hint = near_miss(str(option), names) or f"; the options are {', '.join(names)}"
+            raise ArgumentError(f"{name}: unknown option {option!r}{hint}")
+
+
+def near_miss(name: str, names: Iterable[str]) -> str:
+    """A question to append to an error about an unknown name; "" where nothing comes near."""
+    near = difflib.get_close_matches(name, list(names), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,89 +1,19 @@
-"""Mini-batches of arrays in memory, and the MNIST digits read from their own files."""
+"""The IDX file format, and the MNIST digits that come in it."""
 
 import gzip
 import math
 import os
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import ArgumentError, DataError, DTypeError, ShapeError
-from .random import generator
-
-__all__ = ["batches", "mnist", "read_idx"]
+from ..errors import DataError
 
 _IDX_DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-
-
-class _Rows(Protocol):
-    """What `batches` asks of an array: a shape and indexing. NumPy, CuPy and `Tensor` all have them."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    def __getitem__(self, index: Any, /) -> Any: ...
-
-
-X = TypeVar("X", bound=_Rows)
-Y = TypeVar("Y", bound=_Rows)
-
-
-def batches(
-    x: X,
-    y: Y,
-    batch_size: int,
-    shuffle: bool = True,
-    rng: np.random.Generator | int | None = None,
-    drop_last: bool = False,
-) -> Iterator[tuple[X, Y]]:
-    """Iterate once over the rows of x and y in mini-batches: one call is one epoch.
-
-    x (N, ...) and y (N, ...) are NumPy arrays, CuPy arrays or Tensors of any dtype; each batch is a pair of the same
-    kinds with up to `batch_size` rows. A list, or a pandas object (which indexes by label), is refused.
-
-    With `shuffle`, each call draws one permutation from `rng`: pass the same Generator to every epoch, since an int
-    seed repeats one order; None is the library's default. Without `shuffle`, the batches are views of x and y.
-
-    The last batch is smaller when `batch_size` does not divide N, unless `drop_last` leaves it out. Weight its mean
-    loss by its size when averaging over the epoch: Σ len(batch) · loss / Σ len(batch), not the mean of the losses.
-
-    Raises, at the call and not at the first batch: ShapeError if x or y is 0-d or their lengths differ; ArgumentError
-    if `batch_size` is not a positive integer; DTypeError if x or y is not an array.
-
-    Source: Bottou, "Curiously Fast Convergence of some Stochastic Gradient Descent Algorithms" (2009).
-
-    >>> import numpy as np
-    >>> from tinynorm.data import batches
-    >>> x, y = np.arange(10).reshape(5, 2), np.arange(5)
-    >>> [labels.tolist() for _, labels in batches(x, y, 2, shuffle=False)]
-    [[0, 1], [2, 3], [4]]
-    >>> rng = np.random.default_rng(0)
-    >>> float(sum(len(labels) * labels.mean() for _, labels in batches(x, y, 2, rng=rng)) / len(y))
-    2.0
-    """
-    for name, rows in (("x", x), ("y", y)):
-        if not hasattr(rows, "shape") or hasattr(rows, "iloc"):
-            raise DTypeError(f"batches: {name} is a {type(rows).__name__}, not an array; pass np.asarray({name}).")
-        if not rows.shape:
-            raise ShapeError(f"batches: {name} is 0-d and has no rows; give it a first axis, one entry per example.")
-    n = x.shape[0]
-    if n != y.shape[0]:
-        raise ShapeError(f"batches: x has {n} rows and y has {y.shape[0]}; give exactly one row of y per row of x.")
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
-        raise ArgumentError(f"batches: batch_size is {batch_size!r}; give a positive integer, such as 64.")
-    size = int(batch_size)  # a narrow NumPy integer would overflow in `start + size`
-    rng = generator(rng)
-
-    stop = n - n % size if drop_last else n
-    parts = (slice(start, start + size) for start in range(0, stop, size))
-    if not shuffle:
-        return ((x[part], y[part]) for part in parts)
-    order = rng.permutation(n)  # on the host: the same seed gives the same batches on every device
-    return ((x[order[part]], y[order[part]]) for part in parts)
 
 
 def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
@@ -108,7 +38,7 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
     """
     path = Path(path)
     if path.is_dir():
-        raise DataError(f"read_idx: path {path} is a directory; pass one IDX file inside it.")
+        raise DataError(f"read_idx: path {path} is a directory; pass one IDX file inside it")
     raw = path.read_bytes()
     if raw.startswith(b"\x1f\x8b"):
         try:
@@ -142,7 +72,7 @@ def _read_header(path: Path, raw: bytes) -> tuple[np.dtype[Any], tuple[int, ...]
 
 
 def _unreadable(path: Path, fault: str) -> DataError:
-    return DataError(f"read_idx: path {path} {fault}; open it to see what was saved, or download it again.")
+    return DataError(f"read_idx: path {path} {fault}; open it to see what was saved, or download it again")
 
 
 def mnist(
@@ -196,4 +126,4 @@ def _find(directory: Path, stem: str, kind: str) -> Path:
 
 
 def _not_mnist(fault: str) -> DataError:
-    return DataError(f"mnist: directory {fault}; download the four files from https://github.com/cvdfoundation/mnist.")
+    return DataError(f"mnist: directory {fault}; download the four files from https://github.com/cvdfoundation/mnist")
