@@ -356,7 +356,7 @@ def test_mnist_names_the_missing_file(tmp_path: Path, name: str) -> None:
     stem, kind = name.rsplit("-idx", 1)
     message = str(caught.value)
     assert message.startswith(f"mnist: directory {tmp_path} has no {name} or {name}.gz or {stem}.idx{kind} or ")
-    assert message.endswith("download the four files from https://github.com/cvdfoundation/mnist.")
+    assert message.endswith("download the four files from https://github.com/cvdfoundation/mnist")
 
 
 def test_mnist_without_the_directory(tmp_path: Path) -> None:

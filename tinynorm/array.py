@@ -11,13 +11,27 @@ from . import backend, checks, table
 from .convert import sizes
 from .errors import ArgumentError, DTypeError, ShapeError
 from .formulas.reductions import Axis
-from .tensor import Tensor, apply, as_tensor
+from .op import Op
+from .tensor import Tensor, apply, fresh, operand
 
 __all__ = [
     "abs", "broadcast_to", "clip", "concatenate", "cos", "cumsum", "einsum", "erf", "exp", "expm1", "log", "log1p",
     "logsumexp", "matmul", "max", "maximum", "mean", "min", "minimum", "prod", "reshape", "sin", "sqrt", "stack", "sum",
     "take", "tanh", "transpose", "var", "where",
 ]  # fmt: skip
+
+
+def _of_one(op: Op, x: Any, **params: Any) -> Tensor:
+    return apply(op, operand(op.name, x), **params)
+
+
+def _several(name: str, tensors: Any) -> list[Tensor]:
+    try:
+        return [operand(name, t) for t in tensors]
+    except TypeError as error:
+        if isinstance(error, DTypeError):
+            raise
+        raise DTypeError(f"{name}: expects a sequence of tensors, not {type(tensors).__name__}") from error
 
 
 # Element by element
@@ -30,7 +44,7 @@ def exp(x: Any) -> Tensor:
     >>> tn.exp([0.0, 1.0]).numpy().round(4)
     array([1.    , 2.7183], dtype=float32)
     """
-    return apply(table.exp, as_tensor(x))
+    return _of_one(table.exp, x)
 
 
 def expm1(x: Any) -> Tensor:
@@ -40,7 +54,7 @@ def expm1(x: Any) -> Tensor:
     >>> tn.expm1(1e-10)
     Tensor(1.e-10, dtype=float32)
     """
-    return apply(table.expm1, as_tensor(x))
+    return _of_one(table.expm1, x)
 
 
 def log(x: Any) -> Tensor:
@@ -50,7 +64,7 @@ def log(x: Any) -> Tensor:
     >>> tn.log([1.0, 2.0]).numpy().round(4)
     array([0.    , 0.6931], dtype=float32)
     """
-    return apply(table.log, as_tensor(x))
+    return _of_one(table.log, x)
 
 
 def log1p(x: Any) -> Tensor:
@@ -60,7 +74,7 @@ def log1p(x: Any) -> Tensor:
     >>> tn.log1p(1e-10)
     Tensor(1.e-10, dtype=float32)
     """
-    return apply(table.log1p, as_tensor(x))
+    return _of_one(table.log1p, x)
 
 
 def sqrt(x: Any) -> Tensor:
@@ -70,7 +84,7 @@ def sqrt(x: Any) -> Tensor:
     >>> tn.sqrt([4.0, 2.0])
     Tensor([2.       , 1.4142135], dtype=float32)
     """
-    return apply(table.sqrt, as_tensor(x))
+    return _of_one(table.sqrt, x)
 
 
 def tanh(x: Any) -> Tensor:
@@ -80,7 +94,7 @@ def tanh(x: Any) -> Tensor:
     >>> tn.tanh([0.0, 0.5, 100.0]).numpy().round(4)
     array([0.    , 0.4621, 1.    ], dtype=float32)
     """
-    return apply(table.tanh, as_tensor(x))
+    return _of_one(table.tanh, x)
 
 
 def sin(x: Any) -> Tensor:
@@ -90,7 +104,7 @@ def sin(x: Any) -> Tensor:
     >>> tn.sin([0.0, 1.0]).numpy().round(4)
     array([0.    , 0.8415], dtype=float32)
     """
-    return apply(table.sin, as_tensor(x))
+    return _of_one(table.sin, x)
 
 
 def cos(x: Any) -> Tensor:
@@ -100,7 +114,7 @@ def cos(x: Any) -> Tensor:
     >>> tn.cos([0.0, 1.0]).numpy().round(4)
     array([1.    , 0.5403], dtype=float32)
     """
-    return apply(table.cos, as_tensor(x))
+    return _of_one(table.cos, x)
 
 
 def abs(x: Any) -> Tensor:
@@ -110,7 +124,7 @@ def abs(x: Any) -> Tensor:
     >>> tn.abs([-2.0, 3.0])
     Tensor([2., 3.], dtype=float32)
     """
-    return apply(table.absolute, as_tensor(x))
+    return _of_one(table.absolute, x)
 
 
 def erf(x: Any) -> Tensor:
@@ -120,7 +134,7 @@ def erf(x: Any) -> Tensor:
     >>> tn.erf([0.0, 0.5]).numpy().round(4)
     array([0.    , 0.5205], dtype=float32)
     """
-    return apply(table.erf, as_tensor(x))
+    return _of_one(table.erf, x)
 
 
 def maximum(a: Any, b: Any) -> Tensor:
@@ -154,10 +168,12 @@ def where(condition: Any, a: Any, b: Any) -> Tensor:
     >>> tn.where(t > 0, t, 0.0)
     Tensor([0., 2.], dtype=float32)
     """
-    condition = as_tensor(condition)
-    if condition.dtype != np.bool_:
-        raise DTypeError(f"where: condition must be bool, not {condition.dtype}; write a comparison such as x != 0")
-    return apply(table.where, condition, a, b)
+    chosen = condition if isinstance(condition, (bool, np.bool_)) else operand("where", condition)
+    if isinstance(chosen, Tensor) and chosen.dtype != np.bool_:
+        raise DTypeError(f"where: condition must be bool, not {chosen.dtype}; write a comparison such as x != 0")
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):  # two numbers, and no dtype for them to take
+        a, b = operand("where", a), operand("where", b)
+    return apply(table.where, chosen, a, b)
 
 
 def clip(x: Any, a_min: Any = None, a_max: Any = None) -> Tensor:
@@ -169,7 +185,7 @@ def clip(x: Any, a_min: Any = None, a_max: Any = None) -> Tensor:
     >>> tn.clip([-3.0, 0.5, 3.0], -1.0, 1.0)
     Tensor([-1. ,  0.5,  1. ], dtype=float32)
     """
-    return apply(table.clip, as_tensor(x), a_min, a_max)
+    return apply(table.clip, operand("clip", x), a_min, a_max)
 
 
 # Reductions
@@ -182,7 +198,7 @@ def sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     >>> tn.sum([[1.0, 2.0], [3.0, 4.0]], axis=0)
     Tensor([4., 6.], dtype=float32)
     """
-    return as_tensor(x).sum(axis, keepdims)
+    return _of_one(table.sum, x, axis=axis, keepdims=keepdims)
 
 
 def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -192,7 +208,7 @@ def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     >>> tn.mean([[1.0, 2.0], [3.0, 4.0]], axis=1)
     Tensor([1.5, 3.5], dtype=float32)
     """
-    return as_tensor(x).mean(axis, keepdims)
+    return _of_one(table.mean, x, axis=axis, keepdims=keepdims)
 
 
 def max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -202,7 +218,7 @@ def max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     >>> tn.max([[1.0, 2.0], [3.0, 0.0]], axis=1)
     Tensor([2., 3.], dtype=float32)
     """
-    return as_tensor(x).max(axis, keepdims)
+    return _of_one(table.max, x, axis=axis, keepdims=keepdims)
 
 
 def min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -212,7 +228,7 @@ def min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     >>> tn.min([[1.0, 2.0], [3.0, 0.0]], axis=1)
     Tensor([1., 0.], dtype=float32)
     """
-    return as_tensor(x).min(axis, keepdims)
+    return _of_one(table.min, x, axis=axis, keepdims=keepdims)
 
 
 def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -222,17 +238,17 @@ def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     >>> tn.prod([[1.0, 2.0], [3.0, 4.0]], axis=1)
     Tensor([ 2., 12.], dtype=float32)
     """
-    return apply(table.prod, as_tensor(x), axis=axis, keepdims=keepdims)
+    return _of_one(table.prod, x, axis=axis, keepdims=keepdims)
 
 
-def var(x: Any, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+def var(x: Any, axis: Axis = None, *, ddof: float = 0, keepdims: bool = False) -> Tensor:
     """The variance over some axes, or all: the squared deviations' sum is divided by n − ddof.
 
     >>> import tinynorm as tn
     >>> tn.var([1.0, 2.0, 3.0, 4.0])
     Tensor(1.25, dtype=float32)
     """
-    return as_tensor(x).var(axis, ddof, keepdims)
+    return operand("var", x).var(axis, ddof=ddof, keepdims=keepdims)
 
 
 def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -242,7 +258,9 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     >>> round(tn.logsumexp([1000.0, 1000.0]).item(), 3)
     1000.693
     """
-    return apply(table.logsumexp, as_tensor(x), axis=axis, keepdims=keepdims)
+    source = operand("logsumexp", x)
+    source = source if source.dtype.kind == "f" else source.astype(np.float64)  # integers would wrap around
+    return apply(table.logsumexp, source, axis=axis, keepdims=keepdims)
 
 
 def cumsum(x: Any, axis: int | None = None) -> Tensor:
@@ -252,7 +270,7 @@ def cumsum(x: Any, axis: int | None = None) -> Tensor:
     >>> tn.cumsum([1.0, 2.0, 3.0])
     Tensor([1., 3., 6.], dtype=float32)
     """
-    return apply(table.cumsum, as_tensor(x), axis=axis)
+    return _of_one(table.cumsum, x, axis=axis)
 
 
 # Shapes and parts
@@ -266,7 +284,7 @@ def reshape(x: Any, shape: Any) -> Tensor:
     Tensor([[1., 2.],
             [3., 4.]], dtype=float32)
     """
-    return as_tensor(x).reshape(shape)
+    return operand("reshape", x).reshape(shape)
 
 
 def transpose(x: Any, axes: tuple[int, ...] | None = None) -> Tensor:
@@ -277,7 +295,7 @@ def transpose(x: Any, axes: tuple[int, ...] | None = None) -> Tensor:
     Tensor([[1., 3.],
             [2., 4.]], dtype=float32)
     """
-    return as_tensor(x).transpose(axes)
+    return operand("transpose", x).transpose(axes)
 
 
 def broadcast_to(x: Any, shape: Any) -> Tensor:
@@ -288,7 +306,7 @@ def broadcast_to(x: Any, shape: Any) -> Tensor:
     Tensor([[1., 2.],
             [1., 2.]], dtype=float32)
     """
-    return apply(table.broadcast_to, as_tensor(x), shape=sizes("broadcast_to", (shape,)))
+    return _of_one(table.broadcast_to, x, shape=sizes("broadcast_to", (shape,)))
 
 
 def concatenate(tensors: Any, axis: int = 0) -> Tensor:
@@ -298,7 +316,7 @@ def concatenate(tensors: Any, axis: int = 0) -> Tensor:
     >>> tn.concatenate([[1.0], [2.0, 3.0]])
     Tensor([1., 2., 3.], dtype=float32)
     """
-    return apply(table.concatenate, *map(as_tensor, tensors), axis=axis)
+    return apply(table.concatenate, *_several("concatenate", tensors), axis=axis)
 
 
 def stack(tensors: Any, axis: int = 0) -> Tensor:
@@ -309,7 +327,7 @@ def stack(tensors: Any, axis: int = 0) -> Tensor:
     Tensor([[1., 3.],
             [2., 4.]], dtype=float32)
     """
-    return apply(table.stack, *map(as_tensor, tensors), axis=axis)
+    return apply(table.stack, *_several("stack", tensors), axis=axis)
 
 
 def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
@@ -320,13 +338,13 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
     Tensor([[2., 2., 1.],
             [4., 4., 3.]], dtype=float32)
     """
-    source, chosen = as_tensor(x), as_tensor(indices)
+    source, chosen = operand("take", x), operand("take", indices)
     if chosen.dtype.kind not in "iu":
         raise DTypeError(f"take: indices must be integers, not {chosen.dtype}")
     if axis is None:
-        return source.reshape(-1)[chosen]
-    checks.axes("take", source._data, axis)
-    return source[(slice(None),) * (axis % source.ndim) + (chosen,)]
+        source, axis = source.reshape(-1), 0
+    checks.one_axis("take", source._data, axis=axis)
+    return apply(table.take, source, index=(slice(None),) * (axis % source.ndim) + (chosen._data.copy(),))
 
 
 # Products
@@ -339,7 +357,7 @@ def matmul(a: Any, b: Any) -> Tensor:
     >>> tn.matmul([[1.0, 2.0], [3.0, 4.0]], [1.0, 1.0])
     Tensor([3., 7.], dtype=float32)
     """
-    return apply(table.matmul, as_tensor(a), as_tensor(b))
+    return apply(table.matmul, a, b)
 
 
 def einsum(subscripts: str, *operands: Any) -> Tensor:
@@ -351,18 +369,18 @@ def einsum(subscripts: str, *operands: Any) -> Tensor:
     >>> tn.einsum("ij,kj->ik", [[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]])
     Tensor([[11., 17.]], dtype=float32)
     """
-    tensors = [as_tensor(operand) for operand in operands]
+    tensors = _several("einsum", operands)
     inputs, output = _labels(subscripts, [t.ndim for t in tensors])
     _check_sizes(subscripts, inputs, tensors)
     for k in range(len(tensors)):  # a diagonal is a product with the identity matrix
         seen = ""
         for position, label in enumerate(inputs[k]):
             if label in seen:
-                fresh = next(c for c in _LETTERS if not any(c in term for term in inputs))
-                inputs[k] = inputs[k][:position] + fresh + inputs[k][position + 1 :]
+                spare = next(c for c in _LETTERS if not any(c in term for term in inputs))
+                inputs[k] = inputs[k][:position] + spare + inputs[k][position + 1 :]
                 xp = backend.namespace(tensors[k]._data)
-                tensors.append(as_tensor(xp.eye(tensors[k].shape[position], dtype=tensors[k].dtype)))
-                inputs.append(label + fresh)
+                tensors.append(fresh(xp.eye(tensors[k].shape[position], dtype=tensors[k].dtype)))
+                inputs.append(label + spare)
             seen += inputs[k][position]
     return apply(table.einsum, *tensors, inputs=tuple(inputs), output=output)
 
@@ -372,21 +390,24 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 def _labels(subscripts: str, ndims: list[int]) -> tuple[list[str], str]:
     """The labels of each operand and of the output, with every ellipsis spelled out in letters of its own."""
+    if not isinstance(subscripts, str):
+        raise DTypeError(f"einsum: subscripts must be text such as 'ij,jk->ik', not {type(subscripts).__name__}")
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(ndims):
         raise ArgumentError(f"einsum: {subscripts!r} names {len(terms)} operands, but {len(ndims)} were given")
     unused = [c for c in _LETTERS if c not in text]
-    widths = [n - len(t.replace("...", "")) if "..." in t else 0 for t, n in zip(terms, ndims, strict=True)]
+    widths = [n - len(t.replace("...", "", 1)) if "..." in t else 0 for t, n in zip(terms, ndims, strict=True)]
     for term, n, width in zip(terms, ndims, widths, strict=True):
-        if width < 0 or ("..." not in term and len(term) != n) or not set(term.replace("...", "")) <= set(_LETTERS):
+        plain = term.replace("...", "", 1)
+        if width < 0 or (plain == term and len(term) != n) or not set(plain) <= set(_LETTERS):
             raise ArgumentError(f"einsum: {term!r} in {subscripts!r} does not label an operand with {n} axes")
     widest = sorted(widths)[-1]
     dots = "".join(unused[:widest])
-    inputs = [t.replace("...", dots[widest - w :]) for t, w in zip(terms, widths, strict=True)]
+    inputs = [t.replace("...", dots[widest - w :], 1) for t, w in zip(terms, widths, strict=True)]
     if arrow:
-        output = right.replace("...", dots)
+        output = right.replace("...", dots, 1)
     else:  # NumPy's rule: the ellipsis, then in alphabetical order every label that comes once
         once = [c for c in sorted(set(left) & set(_LETTERS)) if left.count(c) == 1]
         output = dots + "".join(once)
@@ -397,10 +418,14 @@ def _labels(subscripts: str, ndims: list[int]) -> tuple[list[str], str]:
 
 
 def _check_sizes(subscripts: str, inputs: list[str], tensors: list[Tensor]) -> None:
-    sizes_of: dict[str, set[int]] = {}
+    """One size for each label; length 1 broadcasts, but only between operands."""
+    known: dict[str, int] = {}
     for labels, t in zip(inputs, tensors, strict=True):
+        own: dict[str, int] = {}
         for label, n in zip(labels, t.shape, strict=True):
-            sizes_of.setdefault(label, set()).add(n)
-    if any(len(found - {1}) > 1 for found in sizes_of.values()):
-        shapes = " and ".join(str(t.shape) for t in tensors)
-        raise ShapeError(f"einsum: {subscripts!r} gives one label to axes of different sizes in shapes {shapes}")
+            if own.setdefault(label, n) != n or (n != 1 != known.get(label, 1) != n):
+                shapes = " and ".join(str(t.shape) for t in tensors)
+                raise ShapeError(
+                    f"einsum: {subscripts!r} gives one label to axes of different sizes in shapes {shapes}"
+                )
+            known[label] = n if n != 1 else known.get(label, 1)

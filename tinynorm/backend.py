@@ -6,6 +6,7 @@ The backend is a property of each array, never of the process: NumPy arrays live
 
 import sys
 import zlib
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,20 @@ def _cupy(device: str) -> Any:
     if not cupy.cuda.is_available():
         raise DeviceError(f'device {device!r} is not there: CuPy finds no CUDA driver or no GPU; use device="cpu"')
     return cupy
+
+
+def copy(array: Array) -> Array:
+    """A copy in C order, on the same device."""
+    with on_device_of(array):
+        return namespace(array).array(array, order="C")
+
+
+def on_device_of(array: Array) -> AbstractContextManager[Any]:
+    """CuPy computes on the current device: inside, it is the array's. Nothing to do on the host."""
+    if not is_device_array(array):
+        return nullcontext()
+    context: AbstractContextManager[Any] = sys.modules["cupy"].cuda.Device(array.device.id)
+    return context
 
 
 def fingerprint(array: Array) -> int:

@@ -3,7 +3,9 @@ was found and the remedy, before anything is computed."""
 
 from typing import Any
 
-from .errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
+import numpy as np
+
+from .errors import ArgumentError, DTypeError, GraphError, OutOfRangeError, ShapeError
 from .formulas.reductions import Axis, reduced_count
 from .formulas.types import Array
 
@@ -16,7 +18,19 @@ def shape_of(value: Any) -> Shape:
 
 
 def broadcast(name: str, *operands: Array, **params: Any) -> None:
-    """The operands' shapes must fit each other by NumPy's broadcasting rules."""
+    """The operands' shapes must fit each other by NumPy's broadcasting rules; None is no operand."""
+    present(name, *operands)
+    broadcast_optional(name, *operands)
+
+
+def present(name: str, *operands: Array) -> None:
+    """None is no operand."""
+    if any(v is None for v in operands):
+        raise DTypeError(f"{name}: None is no number; every operand must be a tensor, an array or a number")
+
+
+def broadcast_optional(name: str, *operands: Array | None) -> None:
+    """As `broadcast`, but operands may be left out."""
     shapes = [shape_of(v) for v in operands if v is not None]
     if any(s != shapes[0] for s in shapes):
         broadcast_shape(name, shapes)
@@ -39,26 +53,32 @@ def broadcast_shape(name: str, shapes: list[Shape]) -> Shape:
     return tuple(result)
 
 
-def axes(name: str, x: Array, axis: Axis) -> None:
-    """An axis, or each of several, must exist, and none may come twice."""
+def one_axis(name: str, x: Array, *, axis: Any) -> None:
+    """The axis must be an integer, and exist."""
+    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
+        raise DTypeError(f"{name}: axis must be an integer, not {axis!r}")
+    if not -x.ndim <= axis < x.ndim:
+        raise OutOfRangeError(f"{name}: axis {axis} does not exist in shape {x.shape}")
+
+
+def one_axis_or_all(name: str, x: Array, *, axis: Any) -> None:
+    """An axis, or None."""
+    if axis is not None:
+        one_axis(name, x, axis=axis)
+
+
+def reduction(name: str, x: Array, *, axis: Axis, **params: Any) -> None:
+    """An axis, a tuple of axes that names none twice, or None for all."""
     several = axis if isinstance(axis, tuple) else () if axis is None else (axis,)
     for a in several:
-        if isinstance(a, bool) or not hasattr(a, "__index__"):
-            raise DTypeError(f"{name}: axis must be an integer, a tuple of integers or None, not {axis!r}")
-        if not -x.ndim <= a < x.ndim:
-            raise OutOfRangeError(f"{name}: axis {a} does not exist in shape {x.shape}")
+        one_axis(name, x, axis=a)
     if len({a % x.ndim for a in several}) < len(several):
         raise OutOfRangeError(f"{name}: axis {axis} names an axis of shape {x.shape} twice")
 
 
-def reduction(name: str, x: Array, *, axis: Axis, **params: Any) -> None:
-    """The axes must exist."""
-    axes(name, x, axis)
-
-
 def nonempty_reduction(name: str, x: Array, *, axis: Axis, **params: Any) -> None:
     """The axes must exist and hold at least one element: there is no largest of none."""
-    axes(name, x, axis)
+    reduction(name, x, axis=axis)
     if reduced_count(x.shape, axis) == 0:
         raise ShapeError(
             f"{name}: shape {x.shape} has no elements along axis {axis}, and {name} of nothing is undefined"
@@ -101,7 +121,7 @@ def concatenate(name: str, *arrays: Array, axis: int) -> None:
     """At least one array, with equal sizes on every other axis."""
     _some(name, arrays)
     first = arrays[0]
-    axes(name, first, axis)
+    one_axis(name, first, axis=axis)
     others = [s[: axis % first.ndim] + s[axis % first.ndim + 1 :] for s in (a.shape for a in arrays)]
     if any(a.ndim != first.ndim for a in arrays) or any(s != others[0] for s in others):
         found = ", ".join(str(a.shape) for a in arrays)
@@ -113,6 +133,8 @@ def stack(name: str, *arrays: Array, axis: int) -> None:
     _some(name, arrays)
     if any(a.shape != arrays[0].shape for a in arrays):
         raise ShapeError(f"{name}: shapes {', '.join(str(a.shape) for a in arrays)} differ; stacking needs equal ones")
+    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
+        raise DTypeError(f"{name}: axis must be an integer, not {axis!r}")
     if not -arrays[0].ndim - 1 <= axis <= arrays[0].ndim:
         raise OutOfRangeError(f"{name}: axis {axis} cannot be a new axis of shape {arrays[0].shape}")
 
@@ -124,6 +146,7 @@ def _some(name: str, arrays: tuple[Array, ...]) -> None:
 
 def matmul(name: str, a: Array, b: Array) -> None:
     """Rows of a as long as columns of b, leading axes that broadcast."""
+    present(name, a, b)
     sa, sb = shape_of(a), shape_of(b)
     if not sa or not sb:
         raise ShapeError(f"{name}: operands of shape {sa} and {sb}; a scalar has no matrix product, write * instead")
@@ -177,6 +200,13 @@ def linear(name: str, x: Array, weight: Array, bias: Array | None) -> None:
         raise ShapeError(f"{name}: bias has shape {bias.shape}, but weight {weight.shape} needs {weight.shape[:1]}")
 
 
+def constant(name: str, **arrays: Any) -> None:
+    """No gradient can be asked for here."""
+    for argument, array in arrays.items():
+        if array is not None and array.requires_grad:
+            raise GraphError(f"{name}: {argument} gets no gradient here; pass {argument}.detach()")
+
+
 def same_shape(name: str, **arrays: Array) -> None:
     """Two arrays that are compared element by element: no silent broadcast."""
     (first, a), (second, b) = arrays.items()
@@ -199,6 +229,8 @@ def class_targets(name: str, scores: Array, target: Array, weight: Array | None,
         )
     if weight is not None and weight.shape != (classes,):
         raise ShapeError(f"{name}: weight has shape {weight.shape}, but there are {classes} classes")
+    if weight is not None and not (weight >= 0).all():
+        raise ArgumentError(f"{name}: weight must hold one number >= 0 for each class")
     wrong = (target < 0) | (target >= classes)
     wrong = wrong & (target != ignore_index)
     if wrong.any():
@@ -212,6 +244,6 @@ def positive_weight(name: str, total: float) -> None:
     """A mean over rows needs some weight to divide by."""
     if not total > 0:
         raise ArgumentError(
-            f"{name}: the mean over no rows is undefined: the batch is empty, every target is ignored, or all their "
-            'classes weigh 0; use reduction="sum"'
+            f"{name}: the mean over nothing is undefined (shape (0,), or every target is ignored, or all their classes "
+            'weigh 0); use reduction="sum"'
         )

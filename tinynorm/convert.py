@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from .backend import is_array
-from .errors import DTypeError, ShapeError
+from .backend import as_array, is_array
+from .errors import ArgumentError, DTypeError, ShapeError
 from .formulas.types import Array
 
 
@@ -28,23 +28,49 @@ def real_array(name: str, data: Any, dtype: Any = None) -> Array:
 
     Arrays and NumPy scalars keep their dtype; Python floats, and lists of whatever floats, become float32.
     """
-    if is_array(data):
-        array = data
-    else:
-        try:
-            array = np.asarray(data)
-        except ValueError as error:
-            raise ShapeError(f"{name}: nested lists must be of equal length ({error})") from error
-        if array.dtype == np.float64 and isinstance(data, (float, list, tuple)) and not isinstance(data, np.generic):
-            array = array.astype(np.float32)
+    array = _plain(name, data) if is_array(data) else _from_python(name, data, dtype)
     own = real_dtype(name, array.dtype)
     return array.astype(own if dtype is None else real_dtype(name, dtype), copy=False)
 
 
+def _plain(name: str, array: Array) -> Array:
+    """The array without what a subclass of NumPy's would make of its operators."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise DTypeError(f"{name}: masked arrays are not supported; fill the mask first, with .filled(value)")
+    return array.view(np.ndarray) if isinstance(array, np.ndarray) and type(array) is not np.ndarray else array
+
+
+def computed(name: str, what: str, value: Any) -> Array:
+    """What a formula returned, if it is an array of real numbers or can become one."""
+    try:
+        array = as_array(value)
+    except ValueError as error:
+        raise ArgumentError(f"{name}: {what} is no array ({error})") from error
+    if array.dtype.kind not in "fiub":
+        raise DTypeError(f"{name}: {what} must be an array of real numbers, not {type(value).__name__} {array.dtype}")
+    return array
+
+
+def _from_python(name: str, data: Any, dtype: Any) -> Array:
+    try:
+        array = np.asarray(data)
+        if dtype is not None and array.dtype.kind in "iub":
+            return np.asarray(data, real_dtype(name, dtype))  # unlike astype, refuses 300 as a uint8
+    except ValueError as error:
+        raise ShapeError(f"{name}: nested lists must be of equal length ({error})") from error
+    except OverflowError as error:
+        raise ArgumentError(f"{name}: the numbers do not fit {np.dtype(dtype)} ({error})") from error
+    listed = isinstance(data, (float, list, tuple)) and not isinstance(data, np.generic)
+    return array.astype(np.float32) if listed and array.dtype == np.float64 else array
+
+
 def sizes(name: str, arguments: tuple[Any, ...]) -> tuple[int, ...]:
     """(2, 3) from either f(2, 3) or f((2, 3))."""
-    one = len(arguments) == 1 and not hasattr(arguments[0], "__index__")
+    alone = len(arguments) == 1 and not isinstance(arguments[0], int) and getattr(arguments[0], "shape", None) != ()
+    given = arguments[0] if alone else arguments
     try:
-        return tuple(operator.index(n) for n in (arguments[0] if one else arguments))
+        if any(isinstance(n, (bool, np.bool_)) for n in given):
+            raise TypeError("a bool is no size")
+        return tuple(operator.index(n) for n in given)
     except TypeError as error:
-        raise DTypeError(f"{name}: expects integers, got {arguments[0] if one else arguments!r}") from error
+        raise DTypeError(f"{name}: expects integers, got {given!r}") from error

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from .errors import GraphError
+from .errors import ArgumentError, GraphError
 from .op import Formula, Op
 from .tensor import Tensor, apply
 
@@ -31,6 +31,9 @@ def op(name: str) -> Callable[[Formula], "NewOp"]:
     array([ 3., 12.], dtype=float32)
     """
 
+    if not isinstance(name, str):
+        raise ArgumentError('op: needs a name; write @tn.op("name") above the forward formula')
+
     def join(forward: Formula) -> NewOp:
         return NewOp(name, forward)
 
@@ -50,7 +53,12 @@ class NewOp:
         return formula
 
     def __call__(self, *inputs: Any, **params: Any) -> Tensor:
-        """Run the operation."""
+        """Run the operation on its inputs, which are given by position; keywords are plain options."""
+        tensors = [key for key, value in params.items() if isinstance(value, Tensor)]
+        if tensors:
+            raise ArgumentError(
+                f"{self._op.name}: pass the Tensor {tensors[0]!r} by position, as the formula's inputs are"
+            )
         return apply(self._op, *inputs, **params)
 
     def __repr__(self) -> str:

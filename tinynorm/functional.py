@@ -11,9 +11,9 @@ from . import backend, checks, table
 from .convert import sizes
 from .formulas.losses import target_distribution
 from .op import Op
-from .options import choice, fraction, nonnegative, number
+from .options import choice, finite, fraction, integer, nonnegative
 from .random import generator
-from .tensor import Tensor, apply, as_tensor
+from .tensor import Tensor, apply, fresh, operand
 
 __all__ = [
     "cross_entropy", "dropout", "elu", "gelu", "layer_norm", "leaky_relu", "linear", "log_softmax", "mse_loss",
@@ -42,7 +42,7 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
     >>> tn.functional.linear([[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0], [0.0, 1.0]], [0.0, 0.0, 10.0])
     Tensor([[11., 17., 12.]], dtype=float32)
     """
-    x, weight, bias = as_tensor(x), as_tensor(weight), _optional(bias)
+    x, weight, bias = operand("linear", x), operand("linear", weight), _optional("linear", bias)
     checks.floating("linear", x=x, weight=weight, bias=bias)
     checks.linear("linear", x, weight, bias)
     return apply(table.linear, x, weight, bias)
@@ -70,7 +70,7 @@ def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | Non
     >>> tn.functional.rms_norm([3.0, 4.0], 2, eps=0.0).numpy().round(4)
     array([0.8485, 1.1314], dtype=float32)
     """
-    x, weight = as_tensor(x), _optional(weight)
+    x, weight = operand("rms_norm", x), _optional("rms_norm", weight)
     shape = sizes("rms_norm", (normalized_shape,))
     checks.floating("rms_norm", x=x, weight=weight)
     checks.normalized("rms_norm", x, shape, weight)
@@ -99,7 +99,7 @@ def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = No
     >>> tn.functional.layer_norm([3.0, 4.0], 2, eps=0.0)
     Tensor([-1.,  1.], dtype=float32)
     """
-    x, weight, bias = as_tensor(x), _optional(weight), _optional(bias)
+    x, weight, bias = operand("layer_norm", x), _optional("layer_norm", weight), _optional("layer_norm", bias)
     shape = sizes("layer_norm", (normalized_shape,))
     checks.floating("layer_norm", x=x, weight=weight, bias=bias)
     checks.normalized("layer_norm", x, shape, weight, bias)
@@ -123,7 +123,7 @@ def leaky_relu(x: Any, negative_slope: float = 0.01) -> Tensor:
     >>> tn.functional.leaky_relu([-1.0, 2.0], 0.5)
     Tensor([-0.5,  2. ], dtype=float32)
     """
-    return _activate(table.leaky_relu, x, negative_slope=number("leaky_relu", "negative_slope", negative_slope))
+    return _activate(table.leaky_relu, x, negative_slope=finite("leaky_relu", "negative_slope", negative_slope))
 
 
 def elu(x: Any, alpha: float = 1.0) -> Tensor:
@@ -133,7 +133,7 @@ def elu(x: Any, alpha: float = 1.0) -> Tensor:
     >>> tn.functional.elu([-1000.0, 2.0])
     Tensor([-1.,  2.], dtype=float32)
     """
-    return _activate(table.elu, x, alpha=number("elu", "alpha", alpha))
+    return _activate(table.elu, x, alpha=finite("elu", "alpha", alpha))
 
 
 def gelu(x: Any, approximate: str = "none") -> Tensor:
@@ -190,7 +190,7 @@ def softmax(x: Any, axis: int = -1) -> Tensor:
     >>> tn.functional.softmax([1000.0, 1000.0])
     Tensor([0.5, 0.5], dtype=float32)
     """
-    return _along_axis(table.softmax, x, axis)
+    return _activate(table.softmax, x, axis=axis)
 
 
 def log_softmax(x: Any, axis: int = -1) -> Tensor:
@@ -200,7 +200,7 @@ def log_softmax(x: Any, axis: int = -1) -> Tensor:
     >>> tn.functional.log_softmax([1000.0, 1000.0]).numpy().round(4)
     array([-0.6931, -0.6931], dtype=float32)
     """
-    return _along_axis(table.log_softmax, x, axis)
+    return _activate(table.log_softmax, x, axis=axis)
 
 
 def dropout(x: Any, p: float = 0.5, training: bool = True, rng: np.random.Generator | int | None = None) -> Tensor:
@@ -216,13 +216,13 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, rng: np.random.Genera
     >>> tn.functional.dropout(tn.tensor([1.0, 2.0, 3.0, 4.0]), p=0.5, rng=0)
     Tensor([2., 0., 0., 0.], dtype=float32)
     """
-    source = as_tensor(x)
+    source = operand("dropout", x)
     checks.floating("dropout", x=source)
     p = fraction("dropout", "p", p)
     if not training or p == 0:
         return source
     kept = generator(rng).random(source.shape) >= p  # drawn on the host, the same for every device
-    return apply(table.dropout, source, as_tensor(kept, device=source.device), p=p)
+    return apply(table.dropout, source, fresh(backend.to_device(kept, source.device)), p=p)
 
 
 def cross_entropy(
@@ -279,12 +279,14 @@ def mse_loss(x: Any, target: Any, reduction: str = "mean") -> Tensor:
     >>> tn.functional.mse_loss([1.0, 2.0], [1.0, 4.0])
     Tensor(2., dtype=float32)
     """
-    x, target = as_tensor(x), as_tensor(target)
+    x, target = operand("mse_loss", x), operand("mse_loss", target)
     checks.floating("mse_loss", x=x, target=target)
     checks.same_shape("mse_loss", x=x, target=target)
     choice("mse_loss", "reduction", reduction, REDUCTIONS)
-    loss = apply(table.mse_loss, x, target)
-    return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
+    divisors = {"none": None, "sum": 1.0, "mean": float(x.size)}
+    if reduction == "mean":
+        checks.positive_weight("mse_loss", x.size)
+    return apply(table.mse_loss, x, target, divisor=divisors[reduction])
 
 
 def _class_loss(
@@ -292,43 +294,36 @@ def _class_loss(
 ) -> Tensor:
     """A loss on class indices: write the targets as distributions, take the loss of each row, and reduce."""
     name = op.name
-    scores, target, weight = as_tensor(scores), as_tensor(target), _optional(weight)
+    scores, target, weight = operand(name, scores), operand(name, target), _optional(name, weight)
+    ignored = integer(name, "ignore_index", ignore_index)
     checks.floating(name, scores=scores, weight=weight)
+    checks.constant(name, weight=weight)
     choice(name, "reduction", reduction, REDUCTIONS)
-    checks.class_targets(name, scores, target._data, weight, ignore_index)
+    w = None if weight is None else weight._data
+    xp = backend.common_namespace(name, (scores._data, target._data, w))
+    checks.class_targets(name, scores, target._data, w, ignored)
     if scores.ndim > 2:  # (N, C, ...) to (N, ..., C)
         scores = scores.transpose(0, *range(2, scores.ndim), 1)
-    xp = backend.common_namespace(name, (scores._data, target._data))
-    kept = target._data != ignore_index
-    per_class = xp.ones(scores.shape[-1], scores.dtype) if weight is None else weight._data.astype(scores.dtype)
-    q, share = target_distribution(
-        xp, xp.where(kept, target._data, 0), per_class, kept, label_smoothing=label_smoothing
-    )
-    loss = apply(op, scores, as_tensor(q))
-    if reduction == "none":
-        return loss
-    total = loss.sum()
-    if reduction == "sum":
-        return total
-    divisor = float(share.sum())
-    checks.positive_weight(name, divisor)
-    return total / divisor
+    kept = target._data != ignored
+    known = xp.where(kept, target._data, 0)
+    dtype = np.promote_types(scores.dtype, np.float32)  # the target need not be rounded to float16
+    per_class = xp.ones(scores.shape[-1], dtype) if w is None else w.astype(dtype)
+    q, share = target_distribution(xp, known, per_class, kept, label_smoothing=label_smoothing)
+    divisor = None if reduction == "none" else 1.0
+    if reduction == "mean":
+        divisor = float(share.sum(dtype=np.float64))
+        checks.positive_weight(name, divisor)
+    return apply(op, scores, q=q, divisor=divisor)
 
 
 def _activate(op: Op, x: Any, **params: Any) -> Tensor:
-    x = as_tensor(x)
+    x = operand(op.name, x)
     checks.floating(op.name, x=x)
     return apply(op, x, **params)
 
 
-def _along_axis(op: Op, x: Any, axis: int) -> Tensor:
-    x = as_tensor(x)
-    checks.axes(op.name, x, axis)
-    return _activate(op, x, axis=axis)
-
-
-def _optional(value: Any) -> Tensor | None:
-    return None if value is None else as_tensor(value)
+def _optional(name: str, value: Any) -> Tensor | None:
+    return None if value is None else operand(name, value)
 
 
 def _last(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -5,16 +5,22 @@ result of one operation. Nodes point to their sources only, never forward, so a 
 graph at once, and no reference cycle can form.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ContextDecorator
 from contextvars import ContextVar
-from typing import Any
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from typing import Any, TypeVar
 
-from .backend import as_array
-from .errors import GraphError, ShapeError
+import numpy as np
+
+from .backend import as_array, on_device_of
+from .convert import computed
+from .errors import DTypeError, GraphError, ShapeError
 from .formulas.types import Array, Namespace
 from .memory import Guard, cached_arrays, owner
 from .op import Op
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _recording: ContextVar[bool] = ContextVar("tinynorm_recording", default=True)
 
@@ -24,12 +30,11 @@ def is_recording() -> bool:
     return _recording.get()
 
 
-@contextmanager
-def no_grad() -> Iterator[None]:
+class no_grad(ContextDecorator):
     """Record nothing inside: results require no gradient and keep nothing for a backward.
 
-    Works as ``with tn.no_grad():`` and as a decorator, ``@tn.no_grad()``. It holds for the thread or async task that
-    enters it and for no other.
+    Works as ``with tn.no_grad():`` and as a decorator of functions, ``@tn.no_grad()``. It holds for the thread or async
+    task that enters it and for no other.
 
     >>> import tinynorm as tn
     >>> w = tn.tensor([1.0, 2.0], requires_grad=True)
@@ -37,11 +42,24 @@ def no_grad() -> Iterator[None]:
     ...     print((w * w).requires_grad)
     False
     """
-    token = _recording.set(False)
-    try:
-        yield
-    finally:
-        _recording.reset(token)
+
+    def __enter__(self) -> None:
+        self._token = _recording.set(False)
+
+    def __exit__(self, *exception: object) -> None:
+        _recording.reset(self._token)
+
+    def __call__(self, function: F) -> F:
+        """Decorate a function."""
+        if any(test(function) for test in (isgeneratorfunction, iscoroutinefunction, isasyncgenfunction)):
+            raise DTypeError(
+                f"no_grad: {function.__name__} only starts when it is called and runs later, outside of the decorator; "
+                "write `with no_grad():` inside it"
+            )
+        return super().__call__(function)
+
+    def _recreate_cm(self) -> "no_grad":
+        return no_grad()  # a context of its own for each call: calls may nest
 
 
 class Leaf:
@@ -63,13 +81,11 @@ class Node:
         guards: how to notice that something in the cache was overwritten.
     """
 
-    __slots__ = ("__weakref__", "cache", "dtype", "freed", "guards", "op", "shape", "sources", "computed_in", "xp")
+    __slots__ = ("__weakref__", "cache", "dtype", "freed", "guards", "op", "shape", "sources", "xp")
 
-    def __init__(
-        self, op: Op, xp: Namespace, y: Array, sources: tuple["Source | None", ...], cache: Any, computed_in: Any
-    ) -> None:
+    def __init__(self, op: Op, xp: Namespace, y: Array, sources: tuple["Source | None", ...], cache: Any) -> None:
         self.op, self.xp, self.sources, self.cache = op, xp, sources, cache
-        self.shape, self.dtype, self.computed_in = y.shape, y.dtype, computed_in
+        self.shape, self.dtype = y.shape, y.dtype
         self.guards: list[Guard] = []
         self.freed = False
 
@@ -90,23 +106,20 @@ class Node:
     def pull_back(self, dy: Array) -> tuple[Array | None, ...]:
         """The gradients of this node's inputs, each in the shape and dtype of its input."""
         needs = tuple(source is not None for source in self.sources)
-        if dy.dtype != self.computed_in:
-            dy = dy.astype(self.computed_in)
         gradients = self.op.pull_back(self.xp, dy, self.cache, needs)
         if len(gradients) != len(needs):
             raise GraphError(
                 f"backward: {self.op.name} has {len(needs)} inputs, but its backward formula returned "
                 f"{len(gradients)} gradients; return one per input, None for a constant"
             )
+        cached = {id(array) for array in cached_arrays(self.cache)}
         return tuple(
-            None if source is None or gradient is None else self._fit(gradient, source)
+            None
+            if source is None or gradient is None
+            # The cache stays the node's own: whoever gets a gradient may write to it in the end.
+            else fit(self.op.name, self.xp, gradient.copy() if id(gradient) in cached else gradient, source)
             for source, gradient in zip(self.sources, gradients, strict=True)
         )
-
-    def _fit(self, gradient: Array, source: "Source") -> Array:
-        if any(gradient is array for array in cached_arrays(self.cache)):
-            gradient = gradient.copy()  # the cache stays the node's own
-        return fit(self.op.name, self.xp, gradient, source)
 
     def free(self) -> None:
         """Let go of everything that was kept for the backward."""
@@ -118,7 +131,7 @@ Source = Leaf | Node
 
 def fit(name: str, xp: Namespace, gradient: Array, source: Source) -> Array:
     """Undo broadcasting and promotion: sum the gradient to its input's shape and round it to its dtype."""
-    shape = source.shape
+    gradient, shape = computed(f"backward: {name}", "a gradient", gradient), source.shape
     if gradient.shape != shape:
         lead = gradient.ndim - len(shape)
         if lead < 0 or any(n not in (1, m) for n, m in zip(shape, gradient.shape[lead:], strict=True)):
@@ -128,7 +141,8 @@ def fit(name: str, xp: Namespace, gradient: Array, source: Source) -> Array:
             )
         padded = (1,) * lead + shape
         axes = tuple(i for i, m in enumerate(gradient.shape) if i < lead or padded[i] != m)
-        gradient = xp.reshape(xp.sum(gradient, axis=axes, keepdims=True), shape)
+        wide = gradient.astype(np.float32) if gradient.dtype == np.float16 else gradient  # sums outgrow float16
+        gradient = xp.reshape(xp.sum(wide, axis=axes, keepdims=True), shape)
     return gradient if gradient.dtype == source.dtype else gradient.astype(source.dtype)
 
 
@@ -142,16 +156,17 @@ def backward(root: Source, gradient: Array, retain_graph: bool) -> None:
     for node in nodes:
         node.check()
     cotangents: dict[Source, Array] = {root: gradient}
-    for node in nodes:
-        dy = cotangents.pop(node, None)
-        if dy is not None:
-            for source, dx in zip(node.sources, node.pull_back(dy), strict=True):
-                if source is not None and dx is not None:
-                    known = cotangents.get(source)
-                    cotangents[source] = dx if known is None else known + dx
-        if not retain_graph:
-            node.free()
-    _deliver(cotangents, gradient)
+    with on_device_of(gradient):
+        for node in nodes:
+            dy = cotangents.pop(node, None)
+            if dy is not None:
+                for source, dx in zip(node.sources, node.pull_back(dy), strict=True):
+                    if source is not None and dx is not None:
+                        known = cotangents.get(source)
+                        cotangents[source] = dx if known is None else known + dx
+            if not retain_graph:
+                node.free()
+        _deliver(cotangents, gradient)
 
 
 def _deliver(cotangents: dict[Source, Array], gradient: Array) -> None:

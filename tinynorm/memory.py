@@ -10,7 +10,8 @@ neither the old nor the new values, so `backward` refuses. Two kinds of writers 
 An array that is never handed out costs nothing. Cost and reasons: docs/design.md.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
+from weakref import ReferenceType, ref
 
 from .backend import fingerprint, is_array
 
@@ -18,55 +19,64 @@ from .backend import fingerprint, is_array
 class Memory:
     """One block of memory, common to all Tensors that look into it."""
 
-    __slots__ = ("exposed", "snapshot", "version")
+    __slots__ = ("_guards", "_limit", "exposed", "version")
 
     def __init__(self, exposed: bool = False) -> None:
         self.version = 0
         self.exposed = exposed
-        self.snapshot: int | None = None  # checksum of the whole block at the moment it was first handed out
+        self._guards: list[ReferenceType[Guard]] = []
+        self._limit = 8
 
-    def expose(self, array: Any) -> None:
-        """Note that `array`, which lies in this block, is about to be handed out."""
+    def expose(self) -> None:
+        """Note that an array of this block is about to be handed out: from now on contents are compared."""
         if not self.exposed:
             self.exposed = True
-            self.snapshot = fingerprint(owner(array))
+            for guard in self._living():
+                guard.checksum = fingerprint(guard.array)
+            self._guards = []
+
+    def watch(self, array: Any) -> "Guard":
+        """A guard for an array of this block, from its contents now."""
+        guard = Guard(array, self)
+        if not self.exposed:
+            if len(self._guards) >= self._limit:
+                self._guards = [ref(living) for living in self._living()]
+                self._limit = 2 * len(self._guards) + 8
+            self._guards.append(ref(guard))
+        return guard
+
+    def _living(self) -> "list[Guard]":
+        return [guard for guard in (reference() for reference in self._guards) if guard is not None]
 
 
-class Guard(NamedTuple):
+class Guard:
     """What an operation remembers of one array that it cached, in order to notice a change."""
 
-    array: Any
-    memory: Memory
-    version: int
-    checksum: int | None  # None where the memory had not been handed out yet
+    __slots__ = ("__weakref__", "array", "checksum", "memory", "version")
+
+    def __init__(self, array: Any, memory: Memory) -> None:
+        self.array, self.memory, self.version = array, memory, memory.version
+        self.checksum = fingerprint(array) if memory.exposed else None
 
     def changed(self) -> bool:
-        """Whether the array was written to since `guard` was called."""
-        memory = self.memory
-        if memory.version != self.version:
+        """Whether the array was written to since."""
+        if self.memory.version != self.version:
             return True
-        if self.checksum is not None:
-            return fingerprint(self.array) != self.checksum
-        return memory.exposed and fingerprint(owner(self.array)) != memory.snapshot
+        return self.checksum is not None and fingerprint(self.array) != self.checksum
 
 
-def guard(cache: Any, candidates: list[tuple[Any, Memory]]) -> list[Guard]:
+def guards(cache: Any, candidates: list[tuple[Any, Memory]]) -> list[Guard]:
     """Guards for those candidate arrays whose memory the cache looks into."""
     cached = {id(owner(a)) for a in cached_arrays(cache)}
-    return [
-        Guard(array, memory, memory.version, fingerprint(array) if memory.exposed else None)
-        for array, memory in candidates
-        if id(owner(array)) in cached
-    ]
+    return [memory.watch(array) for array, memory in candidates if id(owner(array)) in cached]
 
 
 def cached_arrays(cache: Any) -> list[Any]:
-    """All arrays in a cache: the cache itself, or what its tuples and lists hold."""
+    """All arrays in a cache: the cache itself, or what its tuples, lists and dicts hold."""
     if is_array(cache):
         return [cache]
-    if isinstance(cache, (tuple, list)):
-        return [a for part in cache for a in cached_arrays(part)]
-    return []
+    parts = cache.values() if isinstance(cache, dict) else cache if isinstance(cache, (tuple, list)) else ()
+    return [a for part in parts for a in cached_arrays(part)]
 
 
 def owner(array: Any) -> Any:

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from .backend import as_array, is_array
+from .backend import is_array
+from .convert import computed
 from .errors import ArgumentError, DTypeError, OutOfRangeError, TinynormError
 from .formulas.types import Array, Namespace
 
@@ -18,14 +19,14 @@ class Op:
     Args:
         name: what error messages and `repr` call it.
         forward: ``forward(xp, *inputs, **params) -> (y, cache)``.
-        backward: ``backward(xp, dy, cache) -> gradients``, one per input, or
-            ``backward(xp, dy, cache, needs)`` when it can save work where no gradient is needed.
+        backward: ``backward(xp, dy, cache) -> gradients``, one per input. Either formula may take `needs`; see
+            `tinynorm.formulas`.
         check: ``check(name, *inputs, **params)``, which raises a typed error for inputs the forward cannot take.
         widen: compute float16 in float32 and round once at the end. True for all that computes; False for operations
             that only move elements.
     """
 
-    __slots__ = ("backward", "check", "forward", "name", "takes_needs", "widen")
+    __slots__ = ("backward", "backward_needs", "check", "forward", "forward_needs", "name", "widen")
 
     def __init__(
         self,
@@ -37,14 +38,15 @@ class Op:
         widen: bool = True,
     ) -> None:
         self.name, self.forward, self.backward, self.check, self.widen = name, forward, backward, check, widen
-        code = getattr(backward, "__code__", None)
-        self.takes_needs = code is not None and "needs" in code.co_varnames[: code.co_argcount]
+        self.forward_needs, self.backward_needs = _takes_needs(forward), _takes_needs(backward)
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
-    def run(self, xp: Namespace, inputs: tuple[Any, ...], params: dict[str, Any]) -> tuple[Array, Any, Any]:
-        """The forward's result and cache, and the dtype it was computed in.
+    def run(
+        self, xp: Namespace, inputs: tuple[Any, ...], needs: tuple[bool, ...], params: dict[str, Any]
+    ) -> tuple[Array, Any]:
+        """The forward's result and cache.
 
         float16 is for keeping numbers, not for computing with them: the formula sees float32 instead, and its result is
         rounded once. NumPy's own errors, where a check has not foreseen them, come out as typed ones.
@@ -53,24 +55,32 @@ class Op:
             self.check(self.name, *inputs, **params)
         half = self.widen and any(_is_half(a) for a in inputs)
         wide = [a.astype(np.float32) if half and _is_half(a) else a for a in inputs]
+        if self.forward_needs:
+            params = {**params, "needs": needs}
         try:
             result = self.forward(xp, *wide, **params)
         except TinynormError:
             raise
-        except (IndexError, TypeError, ValueError) as error:
+        except (IndexError, OverflowError, TypeError, ValueError) as error:
             raise _typed(self.name, error, inputs) from error
         if not isinstance(result, tuple) or len(result) != 2:
             raise ArgumentError(f"{self.name}: a forward formula must return (y, cache), not {type(result).__name__}")
-        y, cache = as_array(result[0]), result[1]
-        computed_in = y.dtype
-        if half and computed_in == np.float32 and _promoted(inputs) == np.float16:
+        y, cache = computed(self.name, "the forward formula's y", result[0]), result[1]
+        if half and y.dtype == np.float32 and _promoted(inputs) == np.float16:
             y = y.astype(np.float16)
-        return y, cache, computed_in
+        return y, cache
 
     def pull_back(self, xp: Namespace, dy: Array, cache: Any, needs: tuple[bool, ...]) -> tuple[Any, ...]:
-        """The backward's gradients as a tuple, one per input."""
-        gradients = self.backward(xp, dy, cache, needs) if self.takes_needs else self.backward(xp, dy, cache)
+        """The backward's gradients as a tuple, one per input. Its formula, too, sees float32 in place of float16."""
+        if dy.dtype == np.float16:
+            dy = dy.astype(np.float32)
+        gradients = self.backward(xp, dy, cache, needs) if self.backward_needs else self.backward(xp, dy, cache)
         return gradients if isinstance(gradients, tuple) else (gradients,)
+
+
+def _takes_needs(formula: Formula) -> bool:
+    code = getattr(formula, "__code__", None)
+    return code is not None and "needs" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 def _is_half(value: Any) -> bool:

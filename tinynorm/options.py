@@ -6,7 +6,6 @@ That conversion is more than a courtesy: np.float64(0.1) would widen a float32 p
 import difflib
 from collections.abc import Iterable
 from math import inf, isfinite
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,20 @@ from .errors import ArgumentError
 
 def number(name: str, option: str, value: Any) -> float:
     """The option as a Python float. Text is refused, also where it spells a number."""
-    if not isinstance(value, (str, bytes)):
+    if not isinstance(value, (str, bytes, complex, np.complexfloating)):
         try:
             return float(value)
-        except (TypeError, ValueError):
-            pass
+        except (TypeError, ValueError, OverflowError):
+            pass  # the error below says more
     raise ArgumentError(f"{name}: {option} must be a number, not {value!r}")
+
+
+def finite(name: str, option: str, value: Any) -> float:
+    """The option as a float that is neither infinite nor nan."""
+    result = number(name, option, value)
+    if not isfinite(result):
+        raise ArgumentError(f"{name}: {option} must be a finite number, not {result!r}")
+    return result
 
 
 def nonnegative(name: str, option: str, value: Any) -> float:
@@ -51,15 +58,18 @@ def flag(name: str, option: str, value: Any) -> bool:
     return bool(value)
 
 
+def integer(name: str, option: str, value: Any) -> int:
+    """The option as a Python int. A bool is none."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return int(value)
+    raise ArgumentError(f"{name}: {option} must be an integer, not {value!r}")
+
+
 def count(name: str, option: str, value: Any, least: int) -> int:
     """The option as a Python int, no less than `least`."""
-    try:
-        result = index(value)
-    except TypeError:
-        result = -1
-    if result < least or isinstance(value, bool):
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
         raise ArgumentError(f"{name}: {option} must be an integer >= {least}, not {value!r}")
-    return result
+    return int(value)
 
 
 def fraction(name: str, option: str, value: Any) -> float:

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 import numpy as np
 
 from .errors import ArgumentError
+from .options import count
 
 _default: ContextVar[np.random.Generator | None] = ContextVar("tinynorm_generator", default=None)
 
@@ -25,7 +26,7 @@ def manual_seed(seed: int) -> np.random.Generator:
     >>> bool((a == tn.nn.Linear(2, 2).weight).data.all())
     True
     """
-    fresh = generator(seed)
+    fresh = generator(count("manual_seed", "seed", seed, least=0))
     _default.set(fresh)
     return fresh
 
@@ -40,6 +41,7 @@ def generator(rng: np.random.Generator | int | None) -> np.random.Generator:
             current = np.random.default_rng()
             _default.set(current)
         return current
-    if isinstance(rng, bool) or not isinstance(rng, (int, np.integer)) or rng < 0:
-        raise ArgumentError(f"rng: give a numpy.random.Generator, a seed of 0 or more, or None, not {rng!r}")
-    return np.random.default_rng(int(rng))
+    try:
+        return np.random.default_rng(count("rng", "seed", rng, least=0))
+    except ArgumentError as error:
+        raise ArgumentError(f"rng: give a numpy.random.Generator, a seed of 0 or more, or None, not {rng!r}") from error

@@ -18,8 +18,9 @@ from .errors import DeviceError, DTypeError, GraphError, ShapeError
 from .formulas.reductions import Axis
 from .formulas.types import Array
 from .graph import Leaf, Node, Source
-from .memory import Memory, guard, owner
+from .memory import Memory, guards, owner
 from .op import Op
+from .options import finite
 
 Shape = tuple[int, ...]
 
@@ -43,12 +44,11 @@ def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_gra
     Tensor([[1., 2.],
             [3., 4.]], dtype=float32, requires_grad=True)
     """
-    _refuse_tensors("tensor", data)
-    array = real_array("tensor", data._data if isinstance(data, Tensor) else data, dtype)
+    array = operand("tensor", data, dtype)._data
     leaf = _leaf("tensor", array, requires_grad)
-    moved = backend.to_device(array, device or backend.device_of(array))
-    # Always a copy, in C order: nothing outside can write to it until it is handed out.
-    return Tensor._wrap(backend.namespace(moved).array(moved, order="C"), Memory(), leaf)
+    moved = array if device is None else backend.to_device(array, device)
+    # Always a copy: nothing outside can write to it until it is handed out.
+    return Tensor._wrap(backend.copy(moved), Memory(), leaf)
 
 
 def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> "Tensor":
@@ -64,13 +64,44 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> "Tenso
     >>> t
     Tensor([5., 0.], dtype=float64)
     """
-    if isinstance(data, Tensor):
-        result = data if dtype is None else data.astype(dtype)
-        return result if device is None else result.to(device)
-    _refuse_tensors("as_tensor", data)
-    array = real_array("as_tensor", data, dtype)
-    array = backend.to_device(array, device or backend.device_of(array))
-    return Tensor._wrap(array, Memory(exposed=not isinstance(data, (float, int, list, tuple, np.generic))), None)
+    made = operand("as_tensor", data, dtype)
+    return made if device is None else made.to(device)
+
+
+def operand(name: str, value: Any, dtype: Any = None) -> "Tensor":
+    """What a function was given, as a Tensor that shares its memory. The function's name goes into the errors."""
+    if isinstance(value, Tensor):
+        return value if dtype is None else value.astype(dtype)
+    if _holds_tensors(value):
+        raise DTypeError(
+            f"{name}: a list that holds Tensors; join them with stack or concatenate, which keep the graph"
+        )
+    private = isinstance(value, (bool, int, float, list, tuple, np.generic))  # made of these, the array is new
+    return Tensor._wrap(real_array(name, value, dtype), Memory(exposed=not private), None)
+
+
+def fresh(array: Array) -> "Tensor":
+    """A constant of an array that nobody else holds."""
+    return Tensor._wrap(array, Memory(), None)
+
+
+def _operator(op: Op) -> tuple[Callable[["Tensor", Any], "Tensor"], Callable[["Tensor", Any], "Tensor"]]:
+    """The methods for ``tensor ∘ other`` and ``other ∘ tensor``."""
+    return lambda self, other: apply(op, self, other), lambda self, other: apply(op, other, self)
+
+
+def _constant(function: Callable[[Any, Any], Any]) -> Callable[["Tensor", Any], "Tensor"]:
+    """The method for an operator of NumPy's whose results are constants."""
+    op = Op(
+        function.__name__.strip("_"), lambda xp, a, b: (function(a, b), None), lambda xp, dy, cache: None, broadcast
+    )
+
+    def method(self: "Tensor", other: Any) -> "Tensor":
+        if function in (operator.eq, operator.ne) and (other is None or isinstance(other, str)):
+            return cast(Tensor, NotImplemented)  # Python then compares identities
+        return apply(op, self.detach(), other.detach() if isinstance(other, Tensor) else other)
+
+    return method
 
 
 class Tensor:
@@ -79,6 +110,11 @@ class Tensor:
     Arithmetic follows NumPy's broadcasting and, for dtypes, its promotion (NEP 50): a Python number takes the Tensor's
     dtype, an array or NumPy scalar brings its own. In-place operators (``t += 1``) bind the name to a new Tensor and
     write to no memory. Comparisons give bool Tensors, which are constants.
+
+    >>> import tinynorm as tn
+    >>> t = tn.Tensor([1.0, 2.0], requires_grad=True)
+    >>> 2.0 * t + 1.0
+    Tensor([3., 5.], dtype=float32, op=add)
     """
 
     __slots__ = ("__weakref__", "_data", "_memory", "_source")
@@ -88,7 +124,7 @@ class Tensor:
     __array_ufunc__ = None  # so that ndarray * tensor and np.float64(2) * tensor reach __rmul__
 
     def __init__(self, data: Any, requires_grad: bool = False) -> None:
-        made = as_tensor(data)
+        made = operand("Tensor", data)
         self._data, self._memory = made._data, made._memory
         self._source = _leaf("Tensor", made._data, requires_grad)
 
@@ -106,7 +142,7 @@ class Tensor:
 
         An array that a recorded operation still needs must not change before `backward`, which notices and refuses.
         """
-        self._memory.expose(self._data)
+        self._memory.expose()
         return self._data
 
     @data.setter
@@ -123,7 +159,8 @@ class Tensor:
                 f"Tensor.data: a tensor that requires a gradient keeps its shape and dtype, {leaf.shape} {leaf.dtype}; "
                 f"got {array.shape} {array.dtype}"
             )
-        self._data, self._memory = array, Memory(exposed=True)
+        self._data = array
+        self._memory = value._memory if isinstance(value, Tensor) else Memory(exposed=True)
 
     @property
     def grad(self) -> Array | None:
@@ -137,6 +174,8 @@ class Tensor:
                 raise GraphError("Tensor.grad: only a leaf that requires a gradient holds one; set requires_grad first")
         elif value is not None and not backend.is_array(value):
             raise DTypeError(f"Tensor.grad: must be a plain array or None, not {type(value).__name__}")
+        elif value is not None and backend.device_of(value) != self.device:
+            raise DeviceError(f"Tensor.grad: is on {backend.device_of(value)!r}, the tensor on {self.device!r}")
         elif value is not None and (value.shape, value.dtype) != (self.shape, self.dtype):
             raise ShapeError(
                 f"Tensor.grad: must have the tensor's shape and dtype, {self.shape} {self.dtype}; "
@@ -238,7 +277,7 @@ class Tensor:
                     ".sum(), or pass gradient= of that shape"
                 )
             return xp.ones(self.shape, dtype=self.dtype)
-        array = as_tensor(gradient)._data
+        array = operand("backward: gradient", gradient)._data
         if array.shape != self.shape:
             raise ShapeError(f"backward: gradient has shape {array.shape}, but must have the tensor's, {self.shape}")
         if array.dtype.kind not in "fiu":
@@ -260,43 +299,14 @@ class Tensor:
             self._data, self._memory = array, Memory()
             self.grad = None if grad is None else backend.to_device(grad, device)
 
-    # Arithmetic
+    # Arithmetic: recorded
 
-    def __add__(self, other: Any) -> "Tensor":
-        return apply(table.add, self, other)
-
-    def __radd__(self, other: Any) -> "Tensor":
-        return apply(table.add, other, self)
-
-    def __sub__(self, other: Any) -> "Tensor":
-        return apply(table.subtract, self, other)
-
-    def __rsub__(self, other: Any) -> "Tensor":
-        return apply(table.subtract, other, self)
-
-    def __mul__(self, other: Any) -> "Tensor":
-        return apply(table.multiply, self, other)
-
-    def __rmul__(self, other: Any) -> "Tensor":
-        return apply(table.multiply, other, self)
-
-    def __truediv__(self, other: Any) -> "Tensor":
-        return apply(table.divide, self, other)
-
-    def __rtruediv__(self, other: Any) -> "Tensor":
-        return apply(table.divide, other, self)
-
-    def __pow__(self, other: Any) -> "Tensor":
-        return apply(table.power, self, other)
-
-    def __rpow__(self, other: Any) -> "Tensor":
-        return apply(table.power, other, self)
-
-    def __matmul__(self, other: Any) -> "Tensor":
-        return apply(table.matmul, self, other)
-
-    def __rmatmul__(self, other: Any) -> "Tensor":
-        return apply(table.matmul, other, self)
+    __add__, __radd__ = _operator(table.add)
+    __sub__, __rsub__ = _operator(table.subtract)
+    __mul__, __rmul__ = _operator(table.multiply)
+    __truediv__, __rtruediv__ = _operator(table.divide)
+    __pow__, __rpow__ = _operator(table.power)
+    __matmul__, __rmatmul__ = _operator(table.matmul)
 
     def __neg__(self) -> "Tensor":
         return apply(table.negative, self)
@@ -309,44 +319,17 @@ class Tensor:
 
     # Comparisons and masks: constants, element by element
 
-    def __lt__(self, other: Any) -> "Tensor":
-        return self._compare(operator.lt, other)
-
-    def __le__(self, other: Any) -> "Tensor":
-        return self._compare(operator.le, other)
-
-    def __gt__(self, other: Any) -> "Tensor":
-        return self._compare(operator.gt, other)
-
-    def __ge__(self, other: Any) -> "Tensor":
-        return self._compare(operator.ge, other)
-
-    def __eq__(self, other: Any) -> "Tensor":  # type: ignore[override]
-        return self._compare(operator.eq, other)
-
-    def __ne__(self, other: Any) -> "Tensor":  # type: ignore[override]
-        return self._compare(operator.ne, other)
-
+    __lt__, __gt__ = _constant(operator.lt), _constant(operator.gt)
+    __le__, __ge__ = _constant(operator.le), _constant(operator.ge)
+    __eq__, __ne__ = _constant(operator.eq), _constant(operator.ne)  # type: ignore[assignment]
+    __and__ = __rand__ = _constant(operator.and_)
+    __or__ = __ror__ = _constant(operator.or_)
     __hash__ = object.__hash__  # by identity, as Tensors change
 
     def __invert__(self) -> "Tensor":
-        return self._constant(operator.invert)
-
-    def __and__(self, other: Any) -> "Tensor":
-        return self._constant(operator.and_, other)
-
-    def __or__(self, other: Any) -> "Tensor":
-        return self._constant(operator.or_, other)
-
-    __rand__, __ror__ = __and__, __or__
-
-    def _compare(self, compare: Callable[[Any, Any], Any], other: Any) -> "Tensor":
-        return NotImplemented if other is None or isinstance(other, str) else self._constant(compare, other)
-
-    def _constant(self, function: Callable[..., Any], *others: Any) -> "Tensor":
-        """A function of NumPy's own, with the checks of an operation and without its record."""
-        op = Op(function.__name__.strip("_"), lambda xp, *inputs: (function(*inputs), None), _no_backward, broadcast)
-        return apply(op, self.detach(), *(other.detach() if isinstance(other, Tensor) else other for other in others))
+        if self.dtype != np.bool_:
+            raise DTypeError(f"invert: ~ takes bool masks, such as a comparison gives, not {self.dtype}")
+        return Tensor._wrap(~self._data, Memory(), None)
 
     # Parts and shapes
 
@@ -366,9 +349,6 @@ class Tensor:
 
     def __iter__(self) -> Iterator["Tensor"]:
         return (self[i] for i in range(len(self)))
-
-    def __contains__(self, value: Any) -> bool:
-        return bool((self == value)._data.any())
 
     @property
     def T(self) -> "Tensor":
@@ -406,9 +386,9 @@ class Tensor:
         """The smallest element over some axes, or all; elements that tie share the gradient equally."""
         return apply(table.min, self, axis=axis, keepdims=keepdims)
 
-    def var(self, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> "Tensor":
+    def var(self, axis: Axis = None, *, ddof: float = 0, keepdims: bool = False) -> "Tensor":
         """The variance over some axes, or all: the squares' sum is divided by n − ddof."""
-        return apply(table.var, self, axis=axis, ddof=ddof, keepdims=keepdims)
+        return apply(table.var, self, axis=axis, ddof=finite("var", "ddof", ddof), keepdims=keepdims)
 
     # Python and NumPy look in
 
@@ -420,6 +400,15 @@ class Tensor:
 
     def __bool__(self) -> bool:
         return bool(self.item())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle and copy.deepcopy: the data, as a leaf."""
+        if isinstance(self._source, Node):
+            raise GraphError(f"copy: the result of {self._source.op.name} has a history; detach() it first")
+        return _rebuild, (type(self), self._data, self.requires_grad, self.grad)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if self.device != backend.CPU:
@@ -441,23 +430,44 @@ class Tensor:
         return f"{head}{body}, {', '.join(notes)})"
 
 
+def _rebuild(cls: type[Tensor], array: Array, requires_grad: bool, grad: Array | None) -> Tensor:
+    self = cls._wrap(array, Memory(exposed=True), _leaf("copy", array, requires_grad))
+    self.grad = grad
+    return self
+
+
 def apply(op: Op, *inputs: Any, **params: Any) -> Tensor:
-    """Run an operation on Tensors, arrays, Python numbers or None, and record it if a gradient is wanted."""
+    """Run an operation on Tensors, arrays, numbers or None, and record it if a gradient is wanted."""
     operands = tuple(_operand(op.name, value) for value in inputs)
     if not any(isinstance(value, Tensor) for value in operands):
-        operands = tuple(None if value is None else as_tensor(value) for value in operands)
-    arrays = tuple(map(_array_of, operands))
+        operands = tuple(None if value is None else operand(op.name, value) for value in operands)
+    arrays = tuple(value._data if isinstance(value, Tensor) else value for value in operands)
     xp = backend.common_namespace(op.name, arrays)
-    y, cache, computed_in = op.run(xp, arrays, params)
-    memory = _memory_of(y, operands)
     sources = tuple(value._source if isinstance(value, Tensor) else None for value in operands)
-    if y.dtype.kind != "f" or not graph.is_recording() or not any(sources):
+    if not graph.is_recording():
+        sources = (None,) * len(sources)
+    needs = tuple(source is not None for source in sources)
+    with backend.on_device_of(next((value for value in arrays if backend.is_array(value)), None)):
+        y, cache = op.run(xp, arrays, needs, params)
+    memory = _memory_of(y, operands)
+    if y.dtype.kind != "f" or not any(needs):
         return Tensor._wrap(y, memory, None)
-    node = Node(op, xp, y, sources, cache, computed_in)
+    node = Node(op, xp, y, sources, cache)
     if cache is not None:
         candidates = [(value._data, value._memory) for value in operands if isinstance(value, Tensor)]
-        node.guards = guard(cache, [*candidates, (y, memory)])
+        node.guards = guards(cache, [*candidates, (y, memory)])
     return Tensor._wrap(y, memory, node)
+
+
+def _operand(name: str, value: Any) -> Any:
+    """A Tensor; or a number or None, which stay as they are, so that NumPy's promotion can judge them."""
+    if value is None or isinstance(value, (Tensor, bool, int, float)):
+        return value
+    if isinstance(value, np.generic) and value.dtype.kind in "fiub":
+        return value
+    if isinstance(value, (str, bytes, complex, np.generic)):
+        raise DTypeError(f"{name}: {value!r} is no real number; tensors hold floats, integers and bools")
+    return operand(name, value)
 
 
 def _memory_of(y: Array, operands: tuple[Any, ...]) -> Memory:
@@ -469,32 +479,9 @@ def _memory_of(y: Array, operands: tuple[Any, ...]) -> Memory:
     return Memory()
 
 
-def _operand(name: str, value: Any) -> Any:
-    """A Tensor; or a Python number, NumPy scalar or None, which stay as they are for NumPy's promotion to judge."""
-    if value is None or isinstance(value, (Tensor, bool, int, float)):
-        return value
-    if isinstance(value, (str, bytes, complex)) or (isinstance(value, np.generic) and value.dtype.kind not in "fiub"):
-        raise DTypeError(f"{name}: {value!r} is no real number; tensors hold floats, integers and bools")
-    return value if isinstance(value, np.generic) else as_tensor(value)
-
-
-def _array_of(operand: Any) -> Any:
-    return operand._data if isinstance(operand, Tensor) else operand
-
-
-def _refuse_tensors(name: str, data: Any) -> None:
-    """A list of Tensors would become a constant without a word."""
-    if isinstance(data, (list, tuple)):
-        if any(isinstance(part, Tensor) for part in data):
-            raise DTypeError(
-                f"{name}: a list that holds Tensors; join them with stack or concatenate, which keep the graph"
-            )
-        for part in data:
-            _refuse_tensors(name, part)
-
-
-def _no_backward(xp: Any, dy: Any, cache: Any) -> None:
-    return None
+def _holds_tensors(data: Any) -> bool:
+    """Whether nested lists hold a Tensor, which would become a constant without a word."""
+    return isinstance(data, (list, tuple)) and any(isinstance(d, Tensor) or _holds_tensors(d) for d in data)
 
 
 def _leaf(name: str, array: Array, requires_grad: bool) -> Leaf | None:
@@ -512,8 +499,8 @@ def _plain_index(index: Any) -> Any:
     """An index without Tensors. Index arrays are copied: the backward needs them as they are now."""
     if isinstance(index, tuple):
         return tuple(_plain_index(part) for part in index)
+    if isinstance(index, list):
+        index = operand("getitem", index) if index else np.empty(0, np.intp)
     if isinstance(index, Tensor):
         index = index._data
-    elif isinstance(index, list):
-        index = np.asarray(index, dtype=None if index else np.intp)
     return index.copy() if backend.is_array(index) else index

@@ -18,9 +18,10 @@ works because a formula
 - writes to nothing that came in: inputs, cotangents (which may be stride-0 views) and caches,
 - does not undo broadcasting: the engine sums each gradient to its input's shape, and does so in one place.
 
-A backward that can save work takes a fourth argument, `needs`: one bool per input, false where nobody asks for the
-gradient; it may return None there.
+A formula that can save memory or work takes `needs`, one bool per input, false where nobody wants the gradient: the
+forward as a keyword, the backward after its cache. What is not needed may be None, in the cache or as a gradient. A
+cache is whatever the pair agrees on: arrays, numbers, None, and tuples, lists or dicts of them.
 
-Reading order: arithmetic, elementary, special, selection, reductions, shaping, products, linear, norms, activations,
+Reading order: arithmetic, special, elementary, selection, reductions, shaping, products, linear, norms, activations,
 losses.
 """

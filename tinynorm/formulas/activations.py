@@ -115,7 +115,9 @@ def _within(xp: Namespace, x: Array, bound: float) -> Array:
 
 def softmax(xp: Namespace, x: Array, *, axis: int) -> Forward:
     """p = e^(x − max x) / Σ e^(x − max x)"""
-    e = xp.exp(x - _top(xp, x, axis))
+    if x.size == 0:
+        return x, (x, axis)
+    e = xp.exp(x - xp.max(x, axis=axis, keepdims=True))
     p = e / xp.sum(e, axis=axis, keepdims=True)
     return p, (p, axis)
 
@@ -128,7 +130,9 @@ def softmax_backward(xp: Namespace, dy: Array, cache: tuple[Array, int]) -> Arra
 
 def log_softmax(xp: Namespace, x: Array, *, axis: int) -> Forward:
     """y = x − max x − log Σ e^(x − max x)"""
-    z = x - _top(xp, x, axis)
+    if x.size == 0:
+        return x, (x, axis)
+    z = x - xp.max(x, axis=axis, keepdims=True)
     y = z - xp.log(xp.sum(xp.exp(z), axis=axis, keepdims=True))
     return y, (y, axis)
 
@@ -137,11 +141,6 @@ def log_softmax_backward(xp: Namespace, dy: Array, cache: tuple[Array, int]) -> 
     """x̄ = ȳ − e^y Σ ȳ"""
     y, axis = cache
     return dy - xp.exp(y) * xp.sum(dy, axis=axis, keepdims=True)
-
-
-def _top(xp: Namespace, x: Array, axis: int) -> Array:
-    """max x along the axis: subtracting it changes no softmax and keeps every exponential at 1 or below."""
-    return xp.max(x, axis=axis, keepdims=True) if x.shape[axis] else 0.0
 
 
 def dropout(xp: Namespace, x: Array, kept: Array, *, p: float) -> Forward:

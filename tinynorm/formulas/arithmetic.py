@@ -1,6 +1,8 @@
 """Sums, products, quotients and powers."""
 
-from .types import Array, Forward, Namespace
+from .types import Array, Forward, Namespace, Needs
+
+BOTH = (True, True)
 
 
 def add(xp: Namespace, a: Array, b: Array) -> Forward:
@@ -23,29 +25,29 @@ def subtract_backward(xp: Namespace, dy: Array, cache: None) -> tuple[Array, Arr
     return dy, -dy
 
 
-def multiply(xp: Namespace, a: Array, b: Array) -> Forward:
+def multiply(xp: Namespace, a: Array, b: Array, *, needs: Needs = BOTH) -> Forward:
     """y = a b"""
-    return a * b, (a, b)
+    return a * b, (a if needs[1] else None, b if needs[0] else None)
 
 
 def multiply_backward(
-    xp: Namespace, dy: Array, cache: tuple[Array, Array], needs: tuple[bool, ...]
-) -> tuple[Array, Array]:
+    xp: Namespace, dy: Array, cache: tuple[Array, Array], needs: Needs = BOTH
+) -> tuple[Array | None, Array | None]:
     """ā = ȳ b ;   b̄ = ȳ a"""
     a, b = cache
     return dy * b if needs[0] else None, dy * a if needs[1] else None
 
 
-def divide(xp: Namespace, a: Array, b: Array) -> Forward:
+def divide(xp: Namespace, a: Array, b: Array, *, needs: Needs = BOTH) -> Forward:
     """y = a / b"""
     y = a / b
-    return y, (y, b)
+    return y, (y if needs[1] else None, b)
 
 
 def divide_backward(
-    xp: Namespace, dy: Array, cache: tuple[Array, Array], needs: tuple[bool, ...]
-) -> tuple[Array, Array]:
-    """ā = ȳ / b ;   b̄ = −ȳ a / b² = −ȳ y / b"""
+    xp: Namespace, dy: Array, cache: tuple[Array, Array], needs: Needs = BOTH
+) -> tuple[Array, Array | None]:
+    """ā = ȳ / b ;   b̄ = −ȳ a / b² = −ā y"""
     y, b = cache
     da = dy / b
     return da, -da * y if needs[1] else None
@@ -61,18 +63,22 @@ def negative_backward(xp: Namespace, dy: Array, cache: None) -> Array:
     return -dy
 
 
-def power(xp: Namespace, x: Array, p: Array) -> Forward:
+def power(xp: Namespace, x: Array, p: Array, *, needs: Needs = BOTH) -> Forward:
     """y = xᵖ"""
     y = x**p
-    return y, (x, p, y)
+    return y, (x, p, y if needs[1] else None)
 
 
 def power_backward(
-    xp: Namespace, dy: Array, cache: tuple[Array, Array, Array], needs: tuple[bool, ...]
-) -> tuple[Array, Array]:
-    """x̄ = ȳ p xᵖ⁻¹, which is 0 where p = 0 ;   p̄ = ȳ xᵖ log x, which is 0 where x = 0 < p"""
+    xp: Namespace, dy: Array, cache: tuple[Array, Array, Array], needs: Needs = BOTH
+) -> tuple[Array | None, Array | None]:
+    """x̄ = ȳ p xᵖ⁻¹ ;   p̄ = ȳ xᵖ log x ;   where one factor is 0, the product is 0, however large the other"""
     x, p, y = cache
-    # p − (p ≠ 0) is p − 1, except that 0 stays 0: 0·x⁻¹ would be 0·∞ at x = 0.
-    dx = dy * (p * x ** (p - (p != 0))) if needs[0] else None
-    dp = dy * (y * xp.log(xp.where(x == 0, xp.ones_like(x), x))) if needs[1] else None
+    dx = None
+    if needs[0]:
+        # p − (p ≠ 0) is p − 1, except that 0 stays 0: 0·x⁻¹ would be 0·∞ at x = 0. (1·p makes a number of a bool.)
+        base = xp.where((dy == 0) & (x == 0), xp.ones_like(x), x)
+        dx = dy * (p * base ** (1 * p - (p != 0)))
+    # The 1 that stands in for a 0 has the dtype of y, and so has the logarithm.
+    dp = dy * (y * xp.log(xp.where(x == 0, xp.ones_like(y), x))) if needs[1] else None
     return dx, dp

@@ -93,8 +93,8 @@ def cos_backward(xp: Namespace, dy: Array, x: Array) -> Array:
 
 
 def absolute(xp: Namespace, x: Array) -> Forward:
-    """y = |x|, written as ±x so that it stays analytic away from 0"""
-    return xp.where(x < 0, -x, x), x
+    """y = |x| ; a complex x is a real one that takes a complex step, and gives ±x, which is analytic"""
+    return xp.where(x < 0, -x, x) if x.dtype.kind == "c" else xp.abs(x), x
 
 
 def absolute_backward(xp: Namespace, dy: Array, x: Array) -> Array:

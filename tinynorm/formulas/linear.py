@@ -11,20 +11,20 @@ and the chain rule sums over every y that a variable reaches:
 
 from math import prod
 
-from .types import Array, Forward, Namespace
+from .types import Array, Forward, Namespace, Needs
 
 
-def linear(xp: Namespace, x: Array, weight: Array, bias: Array | None) -> Forward:
+def linear(xp: Namespace, x: Array, weight: Array, bias: Array | None, *, needs: Needs = (True, True, True)) -> Forward:
     """y = x Wᵀ + b"""
     y = xp.matmul(x, xp.transpose(weight))
     if bias is not None:
         y = y + bias
-    return y, (x, weight)
+    return y, (x if needs[1] else None, weight if needs[0] else None)
 
 
 def linear_backward(
-    xp: Namespace, dy: Array, cache: tuple[Array, Array], needs: tuple[bool, ...]
-) -> tuple[Array, Array, Array]:
+    xp: Namespace, dy: Array, cache: tuple[Array, Array], needs: Needs = (True, True, True)
+) -> tuple[Array | None, Array | None, Array]:
     """x̄ = ȳ W ;   W̄ = ȳᵀ x ;   b̄ = Σ_rows ȳ"""
     x, weight = cache
     dx = xp.matmul(dy, weight) if needs[0] else None

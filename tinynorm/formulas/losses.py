@@ -1,4 +1,4 @@
-"""Losses, one value per row; the mean or sum over rows is a reduction like any other.
+"""Losses: one value per row, or their sum over a divisor, which is how a sum (1) and a mean (n) are both written.
 
 A row's target is a distribution q over the classes: one-hot for a plain class index, spread out under label smoothing,
 scaled by class weights, all zeros for an ignored row. `target_distribution` writes all four as one array, so that each
@@ -33,37 +33,49 @@ def target_distribution(
     return q, share
 
 
-def nll_loss(xp: Namespace, log_p: Array, q: Array) -> Forward:
+def reduced(xp: Namespace, loss: Array, divisor: float | None) -> Array:
+    """Σ ℓ / divisor, or each ℓ where the divisor is None. A float16 result is rounded after the division only."""
+    return loss if divisor is None else xp.sum(loss) / divisor
+
+
+def spread(dy: Array, divisor: float | None) -> Array:
+    """The gradient of each ℓ."""
+    return dy if divisor is None else dy / divisor
+
+
+def nll_loss(xp: Namespace, log_p: Array, *, q: Array, divisor: float | None = None) -> Forward:
     """ℓ = −Σ_c q_c log p_c, where q_c = 0 silences even log p_c = −∞"""
     heard = xp.where(q == 0, xp.zeros_like(log_p), log_p)
-    return -xp.sum(q * heard, axis=-1), q
+    return reduced(xp, -xp.sum(q * heard, axis=-1), divisor), (q, divisor)
 
 
-def nll_loss_backward(xp: Namespace, dy: Array, q: Array) -> tuple[Array, None]:
-    """∂ℓ/∂ log p_c = −q_c ; the target is a constant"""
-    return -q * dy[..., None], None
+def nll_loss_backward(xp: Namespace, dy: Array, cache: tuple[Array, float | None]) -> Array:
+    """∂ℓ/∂ log p_c = −q_c"""
+    q, divisor = cache
+    return -q * spread(dy, divisor)[..., None]
 
 
-def cross_entropy(xp: Namespace, z: Array, q: Array) -> Forward:
+def cross_entropy(xp: Namespace, z: Array, *, q: Array, divisor: float | None = None) -> Forward:
     """ℓ = −Σ_c q_c log p_c,   p = softmax(z)"""
     log_p, _ = log_softmax(xp, z, axis=-1)
-    loss, _ = nll_loss(xp, log_p, q)
-    return loss, (log_p, q)
+    loss, _ = nll_loss(xp, log_p, q=q, divisor=divisor)
+    return loss, (log_p, q, divisor)
 
 
-def cross_entropy_backward(xp: Namespace, dy: Array, cache: tuple[Array, Array]) -> tuple[Array, None]:
-    """z̄ = ℓ̄ (p Σ_c q_c − q) ; the target is a constant"""
-    log_p, q = cache
-    return (xp.exp(log_p) * xp.sum(q, axis=-1, keepdims=True) - q) * dy[..., None], None
+def cross_entropy_backward(xp: Namespace, dy: Array, cache: tuple[Array, Array, float | None]) -> Array:
+    """z̄ = ℓ̄ (p Σ_c q_c − q)"""
+    log_p, q, divisor = cache
+    return (xp.exp(log_p) * xp.sum(q, axis=-1, keepdims=True) - q) * spread(dy, divisor)[..., None]
 
 
-def mse_loss(xp: Namespace, x: Array, target: Array) -> Forward:
-    """ℓ = (x − t)², one value per element"""
+def mse_loss(xp: Namespace, x: Array, target: Array, *, divisor: float | None = None) -> Forward:
+    """ℓ = (x − t)²"""
     d = x - target
-    return d * d, d
+    return reduced(xp, d * d, divisor), (d, divisor)
 
 
-def mse_loss_backward(xp: Namespace, dy: Array, d: Array) -> tuple[Array, Array]:
+def mse_loss_backward(xp: Namespace, dy: Array, cache: tuple[Array, float | None]) -> tuple[Array, Array]:
     """x̄ = 2 ℓ̄ (x − t) ;   t̄ = −x̄"""
-    dx = 2.0 * dy * d
+    d, divisor = cache
+    dx = 2.0 * spread(dy, divisor) * d
     return dx, -dx

@@ -1,32 +1,29 @@
 """Matrix products and einsum."""
 
-from .types import Array, Forward, Namespace
+from .types import Array, Forward, Namespace, Needs
 
 
-def matmul(xp: Namespace, a: Array, b: Array) -> Forward:
+def matmul(xp: Namespace, a: Array, b: Array, *, needs: Needs = (True, True)) -> Forward:
     """Y = A B over the last two axes ; a vector counts as one row on the left and as one column on the right"""
-    return xp.matmul(a, b), (a, b)
+    return xp.matmul(a, b), (a if needs[1] else None, b if needs[0] else None, a.ndim == 1, b.ndim == 1)
 
 
 def matmul_backward(
-    xp: Namespace, dy: Array, cache: tuple[Array, Array], needs: tuple[bool, ...]
-) -> tuple[Array, Array]:
+    xp: Namespace, dy: Array, cache: tuple[Array, Array, bool, bool], needs: Needs = (True, True)
+) -> tuple[Array | None, Array | None]:
     """Ā = Ȳ Bᵀ ;   B̄ = Aᵀ Ȳ"""
-    a, b = cache
-    left = a[None, :] if a.ndim == 1 else a
-    right = b[:, None] if b.ndim == 1 else b
-    if a.ndim == 1 and b.ndim == 1:
-        dy = dy[None, None]
-    elif a.ndim == 1:
+    a, b, row, column = cache
+    if column:
+        dy = dy[..., None]
+    if row:
         dy = dy[..., None, :]
-    elif b.ndim == 1:
-        dy = dy[..., :, None]
-    da = xp.matmul(dy, xp.swapaxes(right, -1, -2)) if needs[0] else None
-    db = xp.matmul(xp.swapaxes(left, -1, -2), dy) if needs[1] else None
-    if a.ndim == 1 and da is not None:
-        da = da[..., 0, :]
-    if b.ndim == 1 and db is not None:
-        db = db[..., :, 0]
+    da = db = None
+    if needs[0]:
+        da = xp.matmul(dy, b[None, :] if column else xp.swapaxes(b, -1, -2))
+        da = da[..., 0, :] if row else da
+    if needs[1]:
+        db = xp.matmul(a[:, None] if row else xp.swapaxes(a, -1, -2), dy)
+        db = db[..., 0] if column else db
     return da, db
 
 
@@ -39,7 +36,7 @@ def einsum(xp: Namespace, *operands: Array, inputs: tuple[str, ...], output: str
 
 
 def einsum_backward(
-    xp: Namespace, dy: Array, cache: tuple[tuple[Array, ...], tuple[str, ...], str], needs: tuple[bool, ...]
+    xp: Namespace, dy: Array, cache: tuple[tuple[Array, ...], tuple[str, ...], str], needs: Needs
 ) -> tuple[Array, ...]:
     """Each operand's gradient is the einsum of ȳ with the other operands, onto that operand's labels"""
     operands, inputs, output = cache

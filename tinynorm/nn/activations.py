@@ -3,7 +3,7 @@
 from typing import Any
 
 from .. import array, functional
-from ..options import choice, number
+from ..options import choice, finite
 from ..tensor import Tensor
 from .module import Module
 
@@ -30,7 +30,7 @@ class LeakyReLU(Module):
     """
 
     def __init__(self, negative_slope: float = 0.01) -> None:
-        self.negative_slope = number("LeakyReLU", "negative_slope", negative_slope)
+        self.negative_slope = finite("LeakyReLU", "negative_slope", negative_slope)
 
     def forward(self, x: Any) -> Tensor:
         """Any shape to the same shape."""
@@ -50,7 +50,7 @@ class ELU(Module):
     """
 
     def __init__(self, alpha: float = 1.0) -> None:
-        self.alpha = number("ELU", "alpha", alpha)
+        self.alpha = finite("ELU", "alpha", alpha)
 
     def forward(self, x: Any) -> Tensor:
         """Any shape to the same shape."""

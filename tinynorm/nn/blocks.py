@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from ..checks import same_shape
+from ..errors import ArgumentError
 from ..options import choice, count
 from ..random import generator
-from ..tensor import Tensor
+from ..tensor import Tensor, operand
 from .activations import ReLU
 from .containers import Identity, Sequential
 from .linear import Linear
@@ -34,8 +36,10 @@ class PreNormBlock(Module):
 
     def forward(self, x: Any) -> Tensor:
         """(..., width) to the same shape."""
-        change: Tensor = self.body(self.norm(x))
-        return change.__radd__(x)
+        stream = operand("PreNormBlock", x)
+        change = operand("PreNormBlock", self.body(self.norm(stream)))
+        same_shape("PreNormBlock", x=stream, body=change)
+        return stream + change
 
 
 class PreNormMLP(Module):
@@ -80,7 +84,7 @@ class PreNormMLP(Module):
             *(
                 PreNormBlock(
                     make_norm(width),
-                    Sequential(Linear(width, hidden, rng=rng), activation(), Linear(hidden, width, rng=rng)),
+                    Sequential(Linear(width, hidden, rng=rng), _made(activation), Linear(hidden, width, rng=rng)),
                 )
                 for _ in range(count("PreNormMLP", "depth", depth, least=0))
             )
@@ -93,3 +97,19 @@ class PreNormMLP(Module):
         """(..., in_features) to (..., out_features)."""
         result: Tensor = self.head(self.norm(self.blocks(self.embed(x))))
         return result
+
+
+def _made(activation: Callable[[], Module]) -> Module:
+    """A new activation module for each block."""
+    wrong = ArgumentError(
+        f"PreNormMLP: activation must make a module when it is called, as the class nn.ReLU does, not {activation!r}"
+    )
+    if isinstance(activation, Module) or not callable(activation):
+        raise wrong
+    try:
+        made = activation()
+    except TypeError as error:
+        raise wrong from error
+    if not isinstance(made, Module):
+        raise wrong
+    return made

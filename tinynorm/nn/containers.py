@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import DTypeError, OutOfRangeError
+from ..options import integer
 from .module import Module
 
 
@@ -47,8 +48,11 @@ class Sequential(Module):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def __getitem__(self, index: int) -> Module:
+    def __getitem__(self, index: int | slice) -> Module:
         modules = list(self)
+        if isinstance(index, slice):
+            return Sequential(*modules[index])
+        index = integer("Sequential", "index", index)
         if not -len(modules) <= index < len(modules):
             raise OutOfRangeError(f"Sequential: there is no module {index} among {len(modules)}")
         return modules[index]

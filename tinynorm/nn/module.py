@@ -44,26 +44,33 @@ class Module:
 
     training: bool = True
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any, **options: Any) -> Any:
         """What the module computes. Each subclass writes its own."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Run `forward`."""
-        return self.forward(*inputs)
+        return self.forward(*inputs, **options)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Assign; containers that would hide their contents from `parameters` are refused."""
-        parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-        if any(isinstance(part, (Module, Parameter)) for part in parts):
+        """Assign. What would make a parameter disappear is refused."""
+        where = f"{type(self).__name__}.{name}"
+        if _hides_parameters(value):
             raise ArgumentError(
-                f"{type(self).__name__}.{name}: parameters in a plain {type(value).__name__} would not be found; hold "
-                "modules in nn.Sequential, or assign each to an attribute of its own"
+                f"{where}: parameters in a plain {type(value).__name__} would not be found; hold modules in "
+                "nn.Sequential, or assign each to an attribute of its own"
+            )
+        if isinstance(vars(self).get(name), Parameter) and not isinstance(value, (Parameter, type(None))):
+            raise ArgumentError(
+                f"{where}: holds a Parameter, which this would replace by a {type(value).__name__}; change its values "
+                f"through {name}.data, or assign nn.Parameter(...) or None"
             )
         object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        """Only called for a name that does not exist."""
+        """Only called where the usual way failed."""
+        if hasattr(type(self), name):  # a property that raised: let its own error speak
+            return object.__getattribute__(self, name)
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{near_miss(name, dir(self))}")
 
     def named_children(self) -> Iterator[tuple[str, "Module"]]:
@@ -136,23 +143,25 @@ class Module:
             StateError: for missing or unknown names, for another shape or dtype, and for two values of one tied
                 parameter. Nothing has been changed then.
         """
+        name = f"{type(self).__name__}.load_state_dict"
+        if not isinstance(state, Mapping):
+            raise StateError(f"{name}: the state must be a dict of arrays, not a {type(state).__name__}")
         own = dict(self._all_names())
         problems = _misnamed(own, state) if strict else []
         loaded: dict[int, tuple[str, Parameter, np.ndarray[Any, Any]]] = {}
-        for name in own.keys() & state.keys():
-            parameter, value = own[name], state[name]
-            array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
-            if (array.shape, array.dtype) != (parameter.shape, parameter.dtype):
-                problems.append(
-                    f"{name} is {array.dtype}{array.shape}, the module's {parameter.dtype}{parameter.shape}"
-                )
-            other, _, known = loaded.setdefault(id(parameter), (name, parameter, array))
-            if not np.array_equal(known, array, equal_nan=True):
-                problems.append(f"{other} and {name} are one tied parameter, but two values")
+        for key in [key for key in own if key in state]:
+            parameter, value = own[key], state[key]
+            array = value.numpy() if isinstance(value, Tensor) else value
+            if not isinstance(array, (np.ndarray, np.generic)):
+                problems.append(f"{key} is a {type(value).__name__}, not an array")
+            elif (array.shape, array.dtype) != (parameter.shape, parameter.dtype):
+                problems.append(f"{key} is {array.dtype}{array.shape}, the module's {parameter.dtype}{parameter.shape}")
+            else:
+                other, _, known = loaded.setdefault(id(parameter), (key, parameter, np.array(array)))
+                if not np.array_equal(known, array, equal_nan=True):
+                    problems.append(f"{other} and {key} are one tied parameter, but two values")
         if problems:
-            raise StateError(
-                f"{type(self).__name__}.load_state_dict: {'; '.join(sorted(problems))}; nothing was loaded"
-            )
+            raise StateError(f"{name}: {'; '.join(problems)}; nothing was loaded")
         for _, parameter, array in loaded.values():
             parameter._overwrite(to_device(array, parameter.device))
 
@@ -167,6 +176,14 @@ class Module:
         return f"{type(self).__name__}({self.extra_repr()}{body})"
 
 
-def _misnamed(own: Mapping[str, Any], state: Mapping[str, Any]) -> list[str]:
-    missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+def _hides_parameters(value: Any) -> bool:
+    """Whether plain containers, at any depth, hold a parameter or a module."""
+    if not isinstance(value, (dict, list, tuple, set, frozenset)):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    return any(isinstance(part, (Module, Parameter)) or _hides_parameters(part) for part in parts)
+
+
+def _misnamed(own: Mapping[str, Any], state: Mapping[Any, Any]) -> list[str]:
+    missing, unknown = [k for k in own if k not in state], [str(k) for k in state if k not in own]
     return [f"{kind}: {', '.join(names)}" for kind, names in (("missing", missing), ("unknown", unknown)) if names]

@@ -14,7 +14,7 @@ def gradcheck(
     fn: Callable[..., Tensor],
     inputs: Sequence[Any],
     *,
-    rtol: float = 1e-6,
+    rtol: float = 1e-5,
     atol: float = 1e-8,
     seed: int = 0,
     raise_exception: bool = True,
@@ -25,7 +25,9 @@ def gradcheck(
         fn: takes Tensors, gives one Tensor.
         inputs: arrays, Tensors or numbers. Copies of the floating-point ones, raised to float64, are differentiated;
             the others are passed on as they are. None of them is changed.
-        rtol, atol: how far apart two gradients may be, relative to the largest gradient of an input, and absolutely.
+        rtol: how far apart two gradients may be, relative to each element.
+        atol: how far besides, relative to the input's largest gradient, or 1 if that is larger: the differences' own
+            error.
         seed: of the cotangent.
         raise_exception: raise `GradientError`, which names the argument and its worst element, instead of giving False.
 
@@ -65,11 +67,12 @@ def gradcheck(
 
 def _disagreement(analytic: Any, numeric: Any, rtol: float, atol: float) -> str | None:
     error = np.abs(analytic - numeric)
-    bound = atol + rtol * np.max(np.abs(numeric), initial=0.0)
+    bound = rtol * np.abs(numeric) + atol * np.max(np.abs(numeric), initial=1.0)
     if np.all(error <= bound):  # which a nan is not
         return None
-    worst = tuple(int(i) for i in np.unravel_index(np.argmax(np.where(error <= bound, -1.0, error)), error.shape))
+    excess = np.where(np.isnan(error), np.inf, error / bound)
+    worst = tuple(int(i) for i in np.unravel_index(np.argmax(excess), error.shape))
     return (
         f"at {worst} the analytic gradient is {analytic[worst]:.9g}, the numeric one {numeric[worst]:.9g}; "
-        f"they may differ by {bound:.2g}"
+        f"they may differ by {bound[worst]:.2g}"
     )

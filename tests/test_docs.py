@@ -1,0 +1,50 @@
+"""What the documents say in code is true: their Python blocks run, and quoted formulas are the source's."""
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from tinynorm.formulas import norms
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = ["README.md", "docs/design.md"]
+
+
+def python_blocks(document: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / document).read_text(encoding="utf-8"), re.M | re.S)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_code_blocks_run(document: str) -> None:
+    namespace: dict[str, object] = {}
+    blocks = python_blocks(document)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, document, "exec"), namespace)
+
+
+def bare(source: str) -> str:
+    """A function's text without its type annotations and formatting."""
+    (function,) = ast.parse(source).body
+    assert isinstance(function, ast.FunctionDef)
+    function.returns = None
+    for argument in [*function.args.args, *function.args.kwonlyargs]:
+        argument.annotation = None
+    return ast.unparse(function)
+
+
+def test_readme_quotes_the_source() -> None:
+    (block,) = [b for b in python_blocks("README.md") if "def rms_norm" in b]
+    quoted = [ast.unparse(f) for f in ast.parse(block).body]
+    assert quoted == [bare(inspect.getsource(f)) for f in (norms.rms_norm, norms.rms_norm_backward)]
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_local_links_lead_somewhere(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if not link.startswith("http")]
+    missing = [link for link in links if not (ROOT / document).parent.joinpath(link).exists()]
+    assert missing == []
