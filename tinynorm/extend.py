@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .errors import ArgumentError, GraphError
 from .op import Formula, Op
 from .tensor import Tensor, apply
@@ -54,12 +56,14 @@ class NewOp:
 
     def __call__(self, *inputs: Any, **params: Any) -> Tensor:
         """Run the operation on its inputs, which are given by position; keywords are plain options."""
-        tensors = [key for key, value in params.items() if isinstance(value, Tensor)]
-        if tensors:
-            raise ArgumentError(
-                f"{self._op.name}: pass the Tensor {tensors[0]!r} by position, as the formula's inputs are"
-            )
-        return apply(self._op, *inputs, **params)
+        for key, value in params.items():
+            if isinstance(value, Tensor):
+                raise ArgumentError(
+                    f"{self._op.name}: pass the Tensor {key!r} by position, as the formula's inputs are"
+                )
+        # An option must not widen a dtype, as np.float64(1e-5) would and 1e-5 does not.
+        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in params.items()}
+        return apply(self._op, *inputs, **plain)
 
     def __repr__(self) -> str:
         return repr(self._op)

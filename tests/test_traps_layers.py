@@ -1,0 +1,361 @@
+"""Faults of layers, losses, activations and training that people have reported in public, one test each.
+
+The right values are known by hand, or are written out element by element in float64.
+"""
+
+import importlib
+import math
+import pathlib
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import tinynorm as tn
+from tinynorm import functional as F
+from tinynorm import nn
+from tinynorm.errors import GraphError
+
+DTYPES = pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+
+
+def leaf(x, dtype=None):
+    return tn.tensor(x, dtype=dtype, requires_grad=True)
+
+
+# linear
+
+
+@DTYPES
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (0,)])
+def test_the_bias_gradient_is_summed_over_the_batch_only(lead, dtype):
+    """It was summed over everything and then spread to all biases. Right: b̄ₒ = Σₙ ȳₙₒ, one sum for each output."""
+    rng = np.random.default_rng(0)
+    x, dy = rng.normal(size=(2, *lead, 3)).astype(dtype)
+    bias = leaf(np.zeros(3), dtype)
+    F.linear(x, np.eye(3, dtype=dtype), bias).backward(dy)
+    layer = nn.Linear(3, 3, rng=0)
+    layer(x).backward(dy)
+    right = np.zeros(3)
+    for n in np.ndindex(lead):
+        right += dy[n]
+    for got in (bias.grad, layer.bias.grad):
+        np.testing.assert_allclose(got, right, atol=4e-3 if dtype == np.float16 else 1e-6)
+
+
+# losses
+
+
+def rows_by_hand(z, target, weight, smoothing, ignore_index):
+    """Each row's loss and its gradient, and its share of the mean's divisor, in plain Python."""
+    classes = len(weight)
+    losses, gradients, shares = [], [], []
+    for row, t in zip(z, target, strict=True):
+        total = sum(math.exp(v) for v in row)
+        q = [smoothing / classes * w for w in weight]
+        q[t % classes] += (1.0 - smoothing) * weight[t % classes]
+        if t == ignore_index:
+            q = [0.0] * classes
+        losses.append(sum(qc * (math.log(total) - v) for qc, v in zip(q, row, strict=True)))
+        gradients.append([sum(q) * math.exp(v) / total - qc for qc, v in zip(q, row, strict=True)])
+        shares.append(0.0 if t == ignore_index else weight[t])
+    return np.array(losses), np.array(gradients), np.array(shares)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("weight", [None, [0.5, 2.0, 3.0]])
+@pytest.mark.parametrize(("ignore_index", "kind"), [(-100, np.int64), (1, np.uint8), (2, np.int32), (-1, np.int8)])
+def test_weight_smoothing_and_ignored_rows_together(dtype, smoothing, weight, ignore_index, kind):
+    """An ignored target was looked up as weight[-100]. The mean divides by the summed weight of the kept targets."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(6, 3)).astype(dtype)
+    target = np.array([0, ignore_index, 2, 1, ignore_index, 0], kind)
+    losses, gradients, shares = rows_by_hand(z, target.tolist(), weight or [1.0] * 3, smoothing, ignore_index)
+    dy = rng.normal(size=6)
+    options = {"weight": weight, "ignore_index": ignore_index}
+    right = {
+        "none": (losses, gradients * dy[:, None]),
+        "sum": (losses.sum(), gradients * 1.5),
+        "mean": (losses.sum() / shares.sum(), gradients * 1.5 / shares.sum()),
+    }
+    for reduction, (value, gradient) in right.items():
+        t = leaf(z)
+        y = F.cross_entropy(t, target, reduction=reduction, label_smoothing=smoothing, **options)
+        y.backward(dy if reduction == "none" else np.array(1.5))
+        np.testing.assert_allclose(y.numpy(), value, rtol=2e-6)
+        np.testing.assert_allclose(t.grad, gradient, atol=2e-6)
+        if smoothing == 0.0:
+            log_p = z - np.log(np.sum(np.exp(z), axis=1, keepdims=True))
+            np.testing.assert_allclose(
+                F.nll_loss(log_p, target, reduction=reduction, **options).numpy(), value, rtol=2e-6
+            )
+    # the classes as the second of three axes, (N, C, d)
+    cube = F.cross_entropy(
+        z.reshape(2, 3, 3).transpose(0, 2, 1), target.reshape(2, 3), label_smoothing=smoothing, **options
+    )
+    assert cube.item() == pytest.approx(right["mean"][0], rel=2e-6)
+
+
+def test_ignore_index_drops_rows_not_a_class():
+    """People expect ignore_index=0 to take class 0 out of the softmax; row 1 goes, class 0 stays: log 3, not log 2."""
+    t = leaf(np.zeros((2, 3)))
+    loss = F.cross_entropy(t, [1, 0], ignore_index=0)
+    assert loss.item() == pytest.approx(math.log(3.0))
+    loss.backward()
+    np.testing.assert_allclose(t.grad, [[1 / 3, 1 / 3 - 1, 1 / 3], [0.0, 0.0, 0.0]], atol=1e-15)
+
+
+BY_ROW = {
+    "cross_entropy": lambda x: F.cross_entropy(x, [0, 2, 1], reduction="none"),
+    "nll_loss": lambda x: F.nll_loss(x, [0, 2, 1], reduction="none"),
+    "mse_loss": lambda x: F.mse_loss(x, np.ones((3, 3)), reduction="none"),
+    "softmax": F.softmax,
+    "log_softmax": F.log_softmax,
+    "logsumexp": lambda x: tn.logsumexp(x, axis=1),
+    "max": lambda x: tn.max(x, axis=1),
+    "prod": lambda x: tn.prod(x, axis=1),
+    "var": lambda x: tn.var(x, axis=1),
+    "rms_norm": lambda x: F.rms_norm(x, 3),
+    "layer_norm": lambda x: F.layer_norm(x, 3),
+    "linear": lambda x: F.linear(x, np.arange(9.0).reshape(3, 3)),
+    "gelu": F.gelu,
+    "silu": F.silu,
+}
+
+
+@pytest.mark.parametrize("name", BY_ROW)
+@pytest.mark.parametrize(
+    "slice_away",
+    [
+        lambda y: y[[0, 2]],
+        lambda y: y[::2],
+        lambda y: y[np.array([True, False, True])],
+        lambda y: tn.take(y, [0, 2], axis=0),
+    ],
+)
+def test_a_nan_row_that_is_sliced_away_stays_away(name, slice_away):
+    """0·nan made other rows' gradients nan. Rows are independent: row 1's value must not matter to rows 0 and 2."""
+    x = np.random.default_rng(0).normal(size=(3, 3))
+    spoilt = x.copy()
+    spoilt[1, 1] = np.nan
+    gradients = []
+    for start in (x, spoilt):
+        for order in (lambda t: slice_away(BY_ROW[name](t)), lambda t: slice_away(BY_ROW[name](t * 1.0)) * 1.0):
+            t = leaf(start)
+            y = order(t)
+            y.backward(np.random.default_rng(1).normal(size=y.shape))
+            gradients.append(t.grad[[0, 2]])
+    assert np.all(np.isfinite(gradients[0]))
+    assert np.any(gradients[0])
+    for gradient in gradients[1:]:
+        np.testing.assert_array_equal(gradient, gradients[0])
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
+def test_an_ignored_nan_row_stays_away(loss, reduction):
+    """The same where ignore_index, not a slice, takes the row out."""
+    z = np.random.default_rng(0).normal(size=(3, 3))
+    results = []
+    for middle in (0.0, np.nan):
+        t = leaf(np.stack([z[0], [middle, 0.0, middle], z[2]]))
+        y = loss(t, [0, -100, 1], reduction=reduction)
+        y.backward(np.array(1.7))
+        results.append((y.item(), *t.grad[[0, 2]].ravel().tolist()))
+    assert results[0] == results[1]
+
+
+# activations
+
+FAR = {
+    # the function; left of −300 its value and slope; right of 300 the same
+    "gelu": (F.gelu, 0.0, 0.0, lambda x: x, 1.0),
+    "gelu tanh": (lambda t: F.gelu(t, approximate="tanh"), 0.0, 0.0, lambda x: x, 1.0),
+    "silu": (F.silu, 0.0, 0.0, lambda x: x, 1.0),
+    "softplus": (F.softplus, 0.0, 0.0, lambda x: x, 1.0),
+    "elu": (F.elu, -1.0, 0.0, lambda x: x, 1.0),
+    "sigmoid": (F.sigmoid, 0.0, 0.0, np.ones_like, 0.0),
+    "tanh": (tn.tanh, -1.0, 0.0, np.ones_like, 0.0),
+    "erf": (tn.erf, -1.0, 0.0, np.ones_like, 0.0),
+}
+
+
+@DTYPES
+@pytest.mark.parametrize("name", FAR)
+def test_no_activation_overflows(name, dtype):
+    """tanh as (eʸ − e⁻ʸ)/(eʸ + e⁻ʸ), 1/(1 + e⁻ˣ) and where(x <= 0, eˣ, …) gave nan, or warned, far from 0."""
+    f, low, low_slope, high, high_slope = FAR[name]
+    x = np.array([-60000.0, -1000.0, -300.0, 300.0, 1000.0, 60000.0], dtype)
+    dy = np.array([1.5, -2.5, 0.5, 2.0, -3.0, 1.25], dtype)
+    t = leaf(x)
+    with np.errstate(all="raise", under="ignore"):
+        y = f(t)
+        y.backward(dy)
+    right = np.concatenate([np.full(3, low), high(x[3:])])
+    np.testing.assert_allclose(y.numpy(), right, rtol=1e-6, atol=1e-60)
+    np.testing.assert_allclose(t.grad, dy * np.repeat([low_slope, high_slope], 3), rtol=1e-6, atol=1e-60)
+
+
+@DTYPES
+@pytest.mark.parametrize("x", [-13.0, -20.0, -89.0, -104.0])
+def test_gelu_below_minus_13_is_no_nan(x, dtype):
+    """The naive tanh made GELU nan below −13, where its cubic exceeds what exp takes. Right: −0, and slope 0."""
+    for approximate in ("none", "tanh"):
+        t = leaf([x, -x], dtype)
+        with np.errstate(all="raise", under="ignore"):
+            y = F.gelu(t, approximate)
+            y.backward(np.array([1.5, -2.5], dtype))
+        np.testing.assert_allclose(y.numpy(), [0.0, -x], atol=1e-30)
+        np.testing.assert_allclose(t.grad, [0.0, -2.5], atol=1e-30)
+
+
+@DTYPES
+def test_sigmoid_and_its_kin_do_not_warn(dtype):
+    """1/(1 + e⁻ˣ) overflows and warns at −1000. On an ordinary range, long double may evaluate that formula."""
+    x = np.concatenate([np.linspace(-30.0, 30.0, 121), [-1000.0, 1000.0]]).astype(dtype)
+    wide = x.astype(np.longdouble)
+    sigma = 1.0 / (1.0 + np.exp(-wide))
+    right = {
+        F.sigmoid: (sigma, sigma * (1.0 - sigma)),
+        F.silu: (wide * sigma, sigma * (1.0 + wide * (1.0 - sigma))),
+        F.softplus: (np.logaddexp(0.0, wide), sigma),
+    }
+    dy = np.random.default_rng(0).normal(size=x.shape).astype(dtype)
+    rounding = 4 * np.finfo(dtype).eps
+    for f, (value, slope) in right.items():
+        t = leaf(x)
+        with np.errstate(all="raise", under="ignore"):
+            y = f(t)
+            y.backward(dy)
+        np.testing.assert_allclose(
+            y.numpy(), value.astype(np.float64), rtol=rounding, atol=1e-7 if dtype == np.float16 else 1e-18
+        )
+        np.testing.assert_allclose(t.grad, (dy * slope).astype(np.float64), rtol=2 * rounding, atol=rounding)
+
+
+# training
+
+
+@pytest.mark.parametrize("n", [7, 8, 10])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_smaller_last_batch_weighs_less(n, shuffle):
+    """Epoch losses were averaged batch by batch. Right is the mean over examples: each batch weighted by its size."""
+    rng = np.random.default_rng(0)
+    z, target = rng.normal(size=(n, 3)), rng.integers(0, 3, n)
+    z[-1] = [5.0, -5.0, -5.0]  # the mean of means would be off visibly
+    by_hand, _, _ = rows_by_hand(z, target.tolist(), [1.0] * 3, 0.0, -100)
+    losses = [(len(t), F.cross_entropy(x, t).item()) for x, t in tn.data.batches(z, target, 4, shuffle=shuffle, rng=0)]
+    assert [size for size, _ in losses] == [4] * (n // 4) + [n % 4] * (n % 4 > 0)
+    assert sum(size * loss for size, loss in losses) / n == pytest.approx(by_hand.mean())
+    if n % 4:
+        assert np.mean([loss for _, loss in losses]) != pytest.approx(by_hand.mean(), rel=1e-2)
+
+
+def test_the_training_loop_reports_the_mean_over_examples(monkeypatch):
+    """The same in examples/train_mlp.py: with lr = 0 and no noise, an epoch's loss is that of the model as it is."""
+    pytest.importorskip("tqdm")
+    monkeypatch.syspath_prepend(pathlib.Path(__file__).parents[1] / "examples")
+    example = importlib.import_module("train_mlp")
+    monkeypatch.setattr(example, "PIXEL_NOISE", 0.0)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(9, 3)).astype(np.float32), np.arange(9) % 3
+    x[0] *= 20.0  # the mean of means would be off visibly
+    model = nn.Linear(3, 3, rng=0)
+    z = x.astype(np.float64) @ model.weight.numpy().T + model.bias.numpy()
+    args = example.arguments(["--epochs", "3", "--batch-size", "4", "--lr", "0", "--quiet"])
+    history = example.train(model, example.Split(x, y, x, y), args, rng)
+    losses, _, _ = rows_by_hand(z, y.tolist(), [1.0] * 3, 0.0, -100)
+    np.testing.assert_allclose(history.loss, [losses.mean()] * 3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["rms", "layer", "none"])
+def test_accumulated_mean_losses_must_be_divided(norm):
+    """Four backwards on mean losses give four times the gradient; divided by 4, that of the whole batch."""
+    rng = np.random.default_rng(0)
+    x, target = rng.normal(size=(12, 3)).astype(np.float32), rng.integers(0, 3, 12)
+    gradients = []
+    for parts, divisor in ((1, 1), (4, 4), (4, 1)):
+        model = nn.PreNormMLP(3, 3, depth=1, out_features=3, norm=norm, rng=0)
+        for a, t in zip(np.split(x, parts), np.split(target, parts), strict=True):
+            (F.cross_entropy(model(a), t) / divisor).backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    whole, divided, undivided = gradients
+    for name in whole:
+        np.testing.assert_allclose(divided[name], whole[name], atol=1e-6)
+        np.testing.assert_allclose(undivided[name], 4.0 * whole[name], atol=4e-6)
+
+    w, features, y = leaf(np.zeros((3, 3))), x.astype(np.float64), np.eye(3)[target]
+    for rows in np.split(np.arange(12), 4):
+        (F.cross_entropy(F.linear(features[rows], w), target[rows]) / 4.0).backward()
+    np.testing.assert_allclose(w.grad, (1 / 3 - y).T @ features / 12.0, rtol=1e-12)  # softmax − target, by hand
+
+
+@pytest.mark.parametrize("layer", [nn.RMSNorm, nn.LayerNorm])
+def test_a_norm_keeps_nothing_under_no_grad(layer):
+    """A norm layer kept saved arrays even under no_grad. Then only the result may stay; recorded, h stays as well."""
+    norm, x = layer(256), np.random.default_rng(0).normal(size=(256, 256)).astype(np.float32)
+
+    def held(run):
+        tracemalloc.start()
+        try:
+            y = run()
+            return tracemalloc.get_traced_memory()[0] / y.numpy().nbytes, y
+        finally:
+            tracemalloc.stop()
+
+    with tn.no_grad():
+        kept, y = held(lambda: norm(x))
+    assert kept < 1.5
+    assert not y.requires_grad
+    assert held(lambda: norm(x))[0] > 1.9
+    assert {type(v) for v in vars(norm).values()} <= {tuple, float, nn.Parameter}
+
+
+def test_recording_resumes_after_no_grad():
+    """Recording stayed off after the block, after an exception in it, or after an inner block."""
+    t = leaf([1.0, 2.0])
+
+    @tn.no_grad()
+    def frozen():
+        return t * 2.0
+
+    with tn.no_grad():
+        with tn.no_grad():
+            assert not (t * 2.0).requires_grad
+        assert not (t * 2.0).requires_grad
+    assert (t * 2.0).requires_grad
+    with pytest.raises(KeyError), tn.no_grad():
+        raise KeyError
+    assert (t * 2.0).requires_grad
+    for _ in range(2):
+        assert not frozen().requires_grad
+        assert (t * 2.0).requires_grad
+    with tn.no_grad(), pytest.raises(GraphError):
+        (t * 2.0).backward(np.ones(2))
+    nn.RMSNorm(2)(t).backward(np.array([1.0, -1.0]))
+    assert t.grad is not None
+
+
+# hypothesis
+
+FLOATS = st.floats(-3.0, 3.0, allow_subnormal=False)
+
+
+@given(
+    x=hnp.arrays(np.float64, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3), elements=FLOATS),
+    seed=st.integers(0, 100),
+)
+def test_shapes_without_axes_or_elements_are_ordinary(x, seed):
+    """Properties over shapes broke on nan bounds and 0-d arrays, and subnormals on builds that flush them to 0."""
+    dy = np.random.default_rng(seed).normal(size=x.shape)
+    t = leaf(x)
+    y = tn.tanh(t) * 2.0 + t.reshape(-1).reshape(x.shape) - t.sum()
+    np.testing.assert_allclose(y.numpy(), 2.0 * np.tanh(x) + x - x.sum(), atol=1e-12)
+    y.backward(dy)
+    assert isinstance(t.grad, np.ndarray)
+    assert t.grad.shape == x.shape
+    np.testing.assert_allclose(t.grad, dy * (2.0 / np.cosh(x) ** 2 + 1.0) - dy.sum(), atol=1e-12)
