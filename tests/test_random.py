@@ -82,7 +82,7 @@ BAD += [np.array(3), np.array([1, 2]), np.random.SeedSequence(0), np.random.PCG6
 def test_what_is_neither_seed_nor_generator_is_refused(bad: Any) -> None:
     tn.manual_seed(5)
     for function in (generator, tn.manual_seed):
-        with pytest.raises(ArgumentError, match="rng|seed"):
+        with pytest.raises(ArgumentError, match=r"rng|seed"):
             function(bad)
     assert draw() == stream(5)  # the default is the one it was
 

@@ -320,8 +320,8 @@ def test_powers_of_and_to_a_number(rng):
     [
         lambda t: 2.0 * t, lambda t: t + 1, lambda t: 1 / (t + 3), lambda t: t**2, lambda t: 2**t, lambda t: t - True,
         lambda t: t * (t > 0), lambda t: tn.where(t > 0, t, 0.0), lambda t: tn.maximum(t, 0.0),
-        lambda t: tn.clip(t, 0.0, 1.0), lambda t: t * tn.where(t > 0, 1.0, 0.0).astype(t.dtype), lambda t: t.mean(), lambda t: t.var(),
-        lambda t: t.sum() / 3, lambda t: t * t.sum().item(), lambda t: t / 7.0 * t.mean(),
+        lambda t: tn.clip(t, 0.0, 1.0), lambda t: t * tn.where(t > 0, 1.0, 0.0).astype(t.dtype), lambda t: t.mean(),
+        lambda t: t.var(), lambda t: t.sum() / 3, lambda t: t * t.sum().item(), lambda t: t / 7.0 * t.mean(),
     ],
     ids=[
         "2.0*t", "t+1", "1/(t+3)", "t**2", "2**t", "t-True", "mask", "where", "maximum", "clip", "where of two numbers",
