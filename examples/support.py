@@ -86,7 +86,13 @@ def run(main: Callable[[], None]) -> None:
     """Run a script's main function: what the user can mend ends in one sentence and exit status 2, not a traceback."""
     try:
         main()
-    except (tn.errors.TinynormError, OSError) as error:
+    except (
+        tn.errors.ArgumentError,
+        tn.errors.DataError,
+        tn.errors.DeviceError,
+        tn.errors.MissingExtraError,
+        OSError,
+    ) as error:
         print(f"{sys.argv[0]}: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:

@@ -2,9 +2,10 @@
 
     python examples/train_mlp.py --plot digits.png
 
-What to look for: the test accuracy, and the table at the end. In the stream that the blocks add to, the activations
-grow slowly from block to block, and on the way back no gradient is lost or blown up: that is what the norms are for.
-Compare with `--norm none`, and with more blocks, as in `--depth 24`.
+What to look for: the test accuracy, and the table at the end: how large the stream that the blocks add to is after each
+of them, and how large its gradient is on the way back. Each block adds to the stream, but what it sees is normalized.
+Try `--norm none`, and more blocks, as in `--depth 24`; how deep stacks fare with and without norms is the story of
+deep_stack.py.
 
 The data are the UCI digits that come with scikit-learn, 1,797 real 8×8 images; or MNIST's own IDX files, with
 `--data DIRECTORY`.
@@ -78,7 +79,8 @@ def train(model: tn.nn.Module, split: Split, args: argparse.Namespace, rng: np.r
         for _ in range(args.epochs):
             total = seen = 0.0
             for x, y in noisy_batches(split, args.batch_size, rng):
-                loss = tn.functional.cross_entropy(model(tn.as_tensor(x, device=args.device)), y)
+                logits = model(tn.as_tensor(x, device=args.device))
+                loss = tn.functional.cross_entropy(logits, tn.as_tensor(y, device=args.device))
                 optimizer.zero_grad()
                 loss.backward()
                 tn.optim.clip_grad_norm_(model.parameters(), 1.0)
@@ -111,7 +113,8 @@ def look_inside(model: tn.nn.PreNormMLP, split: Split, device: str) -> list[Scal
     """Activation and gradient scales of the residual stream, for one batch of test images."""
     blocks = [(f"block {i}", block) for i, block in enumerate(model.blocks, 1)]
     stages: list[tuple[str, Any]] = [("embed", model.embed), *blocks, ("norm", model.norm), ("head", model.head)]
-    return scales(stages, tn.as_tensor(split.x_test[:256], device=device), split.y_test[:256])
+    x, y = split.x_test[:256], split.y_test[:256]
+    return scales(stages, tn.as_tensor(x, device=device), tn.as_tensor(y, device=device))
 
 
 def table(rows: list[Scale]) -> str:

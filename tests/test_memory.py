@@ -124,7 +124,7 @@ def test_writing_is_noticed_in_a_view_of_what_was_written_to(rng, route):
 
 
 def test_the_output_is_watched_where_the_formula_needs_it(rng):
-    for name in ("exp", "sqrt", "tanh", "expm1"):
+    for name in ("exp", "sqrt", "tanh"):
         x = leaf(rng.uniform(1.0, 2.0, 3))
         y = getattr(tn, name)(x)
         y.data[...] = 0.5

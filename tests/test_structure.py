@@ -20,7 +20,7 @@ PACKAGE = Path(tn.__file__).parent
 
 ORDER = (
     "errors", "options", "extras", "formulas", "backend", "convert", "checks", "op", "memory", "graph", "table",
-    "tensor", "extend", "random", "array", "functional", "nn", "data", "optim", "testing", "tinynorm",
+    "tensor", "extend", "random", "subscripts", "array", "functional", "nn", "data", "optim", "testing", "tinynorm",
 )  # fmt: skip
 """The files and folders of the package, from the ground up: each may import what stands left of it."""
 

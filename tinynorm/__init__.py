@@ -1,7 +1,7 @@
 """tinynorm: tensors, autograd and norms from scratch, to be read.
 
 Every operation is a pair of pure functions, forward beside backward, in `tinynorm.formulas`. Everything else exists to
-run those pairs: on NumPy, on CuPy, on complex numbers, on Tensors.
+run those pairs: on NumPy, on CuPy, on complex numbers.
 """
 
 from . import array, data, errors, functional, nn, optim, testing

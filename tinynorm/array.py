@@ -9,9 +9,10 @@ import numpy as np
 
 from . import backend, checks, table
 from .convert import sizes
-from .errors import ArgumentError, DTypeError, ShapeError
-from .formulas.reductions import Axis
+from .errors import DTypeError
+from .formulas.types import Axis
 from .op import Op
+from .subscripts import parse, repetition, unused
 from .tensor import Tensor, apply, fresh, operand
 
 __all__ = [
@@ -168,9 +169,11 @@ def where(condition: Any, a: Any, b: Any) -> Tensor:
     >>> tn.where(t > 0, t, 0.0)
     Tensor([0., 2.], dtype=float32)
     """
-    chosen = condition if isinstance(condition, (bool, np.bool_)) else operand("where", condition)
-    if isinstance(chosen, Tensor) and chosen.dtype != np.bool_:
+    chosen = operand("where", condition)
+    if chosen.dtype != np.bool_:
         raise DTypeError(f"where: condition must be bool, not {chosen.dtype}; write a comparison such as x != 0")
+    if isinstance(condition, (bool, np.bool_)):  # a number goes with either device
+        chosen = chosen.to(next((t.device for t in (a, b) if isinstance(t, Tensor)), chosen.device))
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):  # two numbers, and no dtype for them to take
         a, b = operand("where", a), operand("where", b)
     return apply(table.where, chosen, a, b)
@@ -198,7 +201,7 @@ def sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     >>> tn.sum([[1.0, 2.0], [3.0, 4.0]], axis=0)
     Tensor([4., 6.], dtype=float32)
     """
-    return _of_one(table.sum, x, axis=axis, keepdims=keepdims)
+    return operand("sum", x).sum(axis, keepdims)
 
 
 def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -208,7 +211,7 @@ def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     >>> tn.mean([[1.0, 2.0], [3.0, 4.0]], axis=1)
     Tensor([1.5, 3.5], dtype=float32)
     """
-    return _of_one(table.mean, x, axis=axis, keepdims=keepdims)
+    return operand("mean", x).mean(axis, keepdims)
 
 
 def max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -218,7 +221,7 @@ def max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     >>> tn.max([[1.0, 2.0], [3.0, 0.0]], axis=1)
     Tensor([2., 3.], dtype=float32)
     """
-    return _of_one(table.max, x, axis=axis, keepdims=keepdims)
+    return operand("max", x).max(axis, keepdims)
 
 
 def min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -228,7 +231,7 @@ def min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     >>> tn.min([[1.0, 2.0], [3.0, 0.0]], axis=1)
     Tensor([1., 0.], dtype=float32)
     """
-    return _of_one(table.min, x, axis=axis, keepdims=keepdims)
+    return operand("min", x).min(axis, keepdims)
 
 
 def prod(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -370,62 +373,14 @@ def einsum(subscripts: str, *operands: Any) -> Tensor:
     Tensor([[11., 17.]], dtype=float32)
     """
     tensors = _several("einsum", operands)
-    inputs, output = _labels(subscripts, [t.ndim for t in tensors])
-    _check_sizes(subscripts, inputs, tensors)
+    inputs, output = parse(subscripts, [t.shape for t in tensors])
     for k in range(len(tensors)):  # a diagonal is a product with the identity matrix
-        seen = ""
-        for position, label in enumerate(inputs[k]):
-            if label in seen:
-                spare = next(c for c in _LETTERS if not any(c in term for term in inputs))
-                inputs[k] = inputs[k][:position] + spare + inputs[k][position + 1 :]
-                xp = backend.namespace(tensors[k]._data)
-                tensors.append(fresh(xp.eye(tensors[k].shape[position], dtype=tensors[k].dtype)))
-                inputs.append(label + spare)
-            seen += inputs[k][position]
+        while (repeated := repetition(inputs[k])) is not None:
+            spare = unused(inputs)
+            array = tensors[k]._data
+            with backend.on_device_of(array):
+                eye = backend.namespace(array).eye(array.shape[repeated], dtype=array.dtype)
+            tensors.append(fresh(eye))
+            inputs.append(inputs[k][repeated] + spare)
+            inputs[k] = inputs[k][:repeated] + spare + inputs[k][repeated + 1 :]
     return apply(table.einsum, *tensors, inputs=tuple(inputs), output=output)
-
-
-_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-
-def _labels(subscripts: str, ndims: list[int]) -> tuple[list[str], str]:
-    """The labels of each operand and of the output, with every ellipsis spelled out in letters of its own."""
-    if not isinstance(subscripts, str):
-        raise DTypeError(f"einsum: subscripts must be text such as 'ij,jk->ik', not {type(subscripts).__name__}")
-    text = subscripts.replace(" ", "")
-    left, arrow, right = text.partition("->")
-    terms = left.split(",")
-    if len(terms) != len(ndims):
-        raise ArgumentError(f"einsum: {subscripts!r} names {len(terms)} operands, but {len(ndims)} were given")
-    unused = [c for c in _LETTERS if c not in text]
-    widths = [n - len(t.replace("...", "", 1)) if "..." in t else 0 for t, n in zip(terms, ndims, strict=True)]
-    for term, n, width in zip(terms, ndims, widths, strict=True):
-        plain = term.replace("...", "", 1)
-        if width < 0 or (plain == term and len(term) != n) or not set(plain) <= set(_LETTERS):
-            raise ArgumentError(f"einsum: {term!r} in {subscripts!r} does not label an operand with {n} axes")
-    widest = sorted(widths)[-1]
-    dots = "".join(unused[:widest])
-    inputs = [t.replace("...", dots[widest - w :], 1) for t, w in zip(terms, widths, strict=True)]
-    if arrow:
-        output = right.replace("...", dots, 1)
-    else:  # NumPy's rule: the ellipsis, then in alphabetical order every label that comes once
-        once = [c for c in sorted(set(left) & set(_LETTERS)) if left.count(c) == 1]
-        output = dots + "".join(once)
-    known = set("".join(inputs))
-    if len(set(output)) < len(output) or not set(output) <= known:
-        raise ArgumentError(f"einsum: the output of {subscripts!r} must name labels of the operands, each once")
-    return inputs, output
-
-
-def _check_sizes(subscripts: str, inputs: list[str], tensors: list[Tensor]) -> None:
-    """One size for each label; length 1 broadcasts, but only between operands."""
-    known: dict[str, int] = {}
-    for labels, t in zip(inputs, tensors, strict=True):
-        own: dict[str, int] = {}
-        for label, n in zip(labels, t.shape, strict=True):
-            if own.setdefault(label, n) != n or (n != 1 != known.get(label, 1) != n):
-                shapes = " and ".join(str(t.shape) for t in tensors)
-                raise ShapeError(
-                    f"einsum: {subscripts!r} gives one label to axes of different sizes in shapes {shapes}"
-                )
-            known[label] = n if n != 1 else known.get(label, 1)

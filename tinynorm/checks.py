@@ -6,10 +6,8 @@ from typing import Any
 import numpy as np
 
 from .errors import ArgumentError, DTypeError, GraphError, OutOfRangeError, ShapeError
-from .formulas.reductions import Axis, reduced_count
-from .formulas.types import Array
-
-Shape = tuple[int, ...]
+from .formulas.reductions import reduced_count
+from .formulas.types import Array, Axis, Shape
 
 
 def shape_of(value: Any) -> Shape:
@@ -55,10 +53,14 @@ def broadcast_shape(name: str, shapes: list[Shape]) -> Shape:
 
 def one_axis(name: str, x: Array, *, axis: Any) -> None:
     """The axis must be an integer, and exist."""
+    _integer_axis(name, axis)
+    if not -x.ndim <= axis < x.ndim:
+        raise OutOfRangeError(f"{name}: axis {axis} does not exist in shape {x.shape}, which has {x.ndim}, from 0 on")
+
+
+def _integer_axis(name: str, axis: Any) -> None:
     if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
         raise DTypeError(f"{name}: axis must be an integer, not {axis!r}")
-    if not -x.ndim <= axis < x.ndim:
-        raise OutOfRangeError(f"{name}: axis {axis} does not exist in shape {x.shape}")
 
 
 def one_axis_or_all(name: str, x: Array, *, axis: Any) -> None:
@@ -101,7 +103,10 @@ def reshape(name: str, x: Array, *, shape: Shape) -> None:
     unknown = shape.count(-1)
     fits = known == x.size if unknown == 0 else unknown == 1 and known > 0 and x.size % known == 0
     if not fits or any(n < -1 for n in shape):
-        raise ShapeError(f"{name}: {x.size} elements of shape {x.shape} cannot be arranged in shape {shape}")
+        raise ShapeError(
+            f"{name}: {x.size} elements of shape {x.shape} cannot be arranged in shape {shape}, whose sizes must "
+            f"multiply to {x.size}"
+        )
 
 
 def transpose(name: str, x: Array, *, axes: Shape | None) -> None:
@@ -133,8 +138,7 @@ def stack(name: str, *arrays: Array, axis: int) -> None:
     _some(name, arrays)
     if any(a.shape != arrays[0].shape for a in arrays):
         raise ShapeError(f"{name}: shapes {', '.join(str(a.shape) for a in arrays)} differ; stacking needs equal ones")
-    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
-        raise DTypeError(f"{name}: axis must be an integer, not {axis!r}")
+    _integer_axis(name, axis)
     if not -arrays[0].ndim - 1 <= axis <= arrays[0].ndim:
         raise OutOfRangeError(f"{name}: axis {axis} cannot be a new axis of shape {arrays[0].shape}")
 
@@ -214,17 +218,19 @@ def same_shape(name: str, **arrays: Array) -> None:
         raise ShapeError(f"{name}: {first} has shape {a.shape} and {second} {b.shape}; they must be equal")
 
 
-def class_targets(name: str, scores: Array, target: Array, weight: Array | None, ignore_index: int) -> None:
+def class_targets(
+    name: str, argument: str, scores: Array, target: Array, weight: Array | None, ignore_index: int
+) -> None:
     """scores (C,), (N, C) or (N, C, ...), one class index for each row, in 0 ... C − 1 or `ignore_index`."""
     if scores.ndim == 0:
-        raise ShapeError(f"{name}: the scores are a scalar; they must have shape (C,), (N, C) or (N, C, ...)")
+        raise ShapeError(f"{name}: {argument} is a scalar; it must have shape (C,), (N, C) or (N, C, ...)")
     axis = 0 if scores.ndim == 1 else 1
     classes, rows = scores.shape[axis], scores.shape[:axis] + scores.shape[axis + 1 :]
     if target.dtype.kind not in "iu":
         raise DTypeError(f"{name}: target must hold integer class indices, not {target.dtype}")
     if target.shape != rows:
         raise ShapeError(
-            f"{name}: scores of shape {scores.shape} need a target of shape {rows}, one class index a row, "
+            f"{name}: {argument} of shape {scores.shape} needs a target of shape {rows}, one class index a row, "
             f"not {target.shape}"
         )
     if weight is not None and weight.shape != (classes,):
@@ -244,6 +250,6 @@ def positive_weight(name: str, total: float) -> None:
     """A mean over rows needs some weight to divide by."""
     if not total > 0:
         raise ArgumentError(
-            f"{name}: the mean over nothing is undefined (shape (0,), or every target is ignored, or all their classes "
-            'weigh 0); use reduction="sum"'
+            f"{name}: the mean over no rows is undefined: the batch is empty, every target is ignored, or all their "
+            'classes weigh 0; use reduction="sum"'
         )

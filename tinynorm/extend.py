@@ -1,11 +1,14 @@
 """`tn.op`: a new operation, in its author's own file."""
 
 from collections.abc import Callable
+from functools import update_wrapper, wraps
 from typing import Any
 
 import numpy as np
 
+from .backend import is_array
 from .errors import ArgumentError, GraphError
+from .memory import cached_arrays
 from .op import Formula, Op
 from .tensor import Tensor, apply
 
@@ -47,22 +50,20 @@ class NewOp:
 
     def __init__(self, name: str, forward: Formula) -> None:
         self._op = Op(name, forward, self._missing)
-        self.__doc__ = forward.__doc__
+        update_wrapper(self, forward)
 
     def backward(self, formula: Formula) -> Formula:
         """Take ``formula(xp, dy, cache)``, which returns one gradient per input, as the backward. A decorator."""
-        self._op = Op(self._op.name, self._op.forward, formula)
+        self._op = Op(self._op.name, self._op.forward, _with_gradients_of_its_own(formula))
         return formula
 
-    def __call__(self, *inputs: Any, **params: Any) -> Tensor:
+    def __call__(self, *inputs: Any, **options: Any) -> Tensor:
         """Run the operation on its inputs, which are given by position; keywords are plain options."""
-        for key, value in params.items():
-            if isinstance(value, Tensor):
-                raise ArgumentError(
-                    f"{self._op.name}: pass the Tensor {key!r} by position, as the formula's inputs are"
-                )
+        for key, value in options.items():
+            if isinstance(value, Tensor) or is_array(value):
+                raise ArgumentError(f"{self._op.name}: pass the array {key!r} by position; keywords are plain options")
         # An option must not widen a dtype, as np.float64(1e-5) would and 1e-5 does not.
-        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in params.items()}
+        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
         return apply(self._op, *inputs, **plain)
 
     def __repr__(self) -> str:
@@ -71,3 +72,16 @@ class NewOp:
     def _missing(self, xp: Any, dy: Any, cache: Any) -> Any:
         name = self._op.name
         raise GraphError(f"backward: {name} has no backward formula; write one under @{name}.backward")
+
+
+def _with_gradients_of_its_own(formula: Formula) -> Formula:
+    """The formula, but never with an array of its cache as a gradient, which in the end its owner may write to."""
+
+    @wraps(formula)
+    def backward(xp: Any, dy: Any, cache: Any, *needs: Any) -> Any:
+        gradients = formula(xp, dy, cache, *needs)
+        cached = {id(array) for array in cached_arrays(cache)}
+        several = gradients if isinstance(gradients, tuple) else (gradients,)
+        return tuple(g.copy() if id(g) in cached else g for g in several)
+
+    return backward

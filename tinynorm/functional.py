@@ -44,7 +44,6 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
     """
     x, weight, bias = operand("linear", x), operand("linear", weight), _optional("linear", bias)
     checks.floating("linear", x=x, weight=weight, bias=bias)
-    checks.linear("linear", x, weight, bias)
     return apply(table.linear, x, weight, bias)
 
 
@@ -55,7 +54,8 @@ def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | Non
         x: (..., *normalized_shape).
         normalized_shape: the size of the last axis, or the sizes of the last axes.
         weight: g, of shape normalized_shape, or None for 1.
-        eps: ε ≥ 0; None stands for the machine epsilon of x's dtype.
+        eps: ε ≥ 0; None stands for the machine epsilon of x's dtype. With 0, a row without any size (for LayerNorm,
+            any spread) is 0/0, which is nan.
 
     Returns:
         of x's shape. float16 is computed in float32 and rounded at the end.
@@ -84,7 +84,8 @@ def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = No
         x: (..., *normalized_shape).
         normalized_shape: the size of the last axis, or the sizes of the last axes.
         weight, bias: g and b, of shape normalized_shape, or None for 1 and 0.
-        eps: ε ≥ 0; None stands for the machine epsilon of x's dtype.
+        eps: ε ≥ 0; None stands for the machine epsilon of x's dtype. With 0, a row without any size (for LayerNorm,
+            any spread) is 0/0, which is nan.
 
     Returns:
         of x's shape. float16 is computed in float32 and rounded at the end.
@@ -253,7 +254,7 @@ def cross_entropy(
     0.825
     """
     smoothing = fraction("cross_entropy", "label_smoothing", label_smoothing)
-    return _class_loss(table.cross_entropy, logits, target, weight, reduction, ignore_index, smoothing)
+    return _class_loss(table.cross_entropy, "logits", logits, target, weight, reduction, ignore_index, smoothing)
 
 
 def nll_loss(log_p: Any, target: Any, weight: Any = None, reduction: str = "mean", ignore_index: int = -100) -> Tensor:
@@ -265,7 +266,7 @@ def nll_loss(log_p: Any, target: Any, weight: Any = None, reduction: str = "mean
     >>> tn.functional.nll_loss([[-0.5, -1.0], [-2.0, -0.1]], [0, 1])
     Tensor(0.3, dtype=float32)
     """
-    return _class_loss(table.nll_loss, log_p, target, weight, reduction, ignore_index, 0.0)
+    return _class_loss(table.nll_loss, "log_p", log_p, target, weight, reduction, ignore_index, 0.0)
 
 
 def mse_loss(x: Any, target: Any, reduction: str = "mean") -> Tensor:
@@ -283,32 +284,40 @@ def mse_loss(x: Any, target: Any, reduction: str = "mean") -> Tensor:
     checks.floating("mse_loss", x=x, target=target)
     checks.same_shape("mse_loss", x=x, target=target)
     choice("mse_loss", "reduction", reduction, REDUCTIONS)
-    divisors = {"none": None, "sum": 1.0, "mean": float(x.size)}
     if reduction == "mean":
-        checks.positive_weight("mse_loss", x.size)
+        checks.nonempty_reduction("mse_loss", x, axis=None)
+    divisors = {"none": None, "sum": 1.0, "mean": float(x.size)}
     return apply(table.mse_loss, x, target, divisor=divisors[reduction])
 
 
 def _class_loss(
-    op: Op, scores: Any, target: Any, weight: Any, reduction: str, ignore_index: int, label_smoothing: float
+    op: Op,
+    argument: str,
+    scores: Any,
+    target: Any,
+    weight: Any,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
 ) -> Tensor:
-    """A loss on class indices: write the targets as distributions, take the loss of each row, and reduce."""
+    """A loss on class indices, written as distributions. `argument` is what the scores are called in errors."""
     name = op.name
     scores, target, weight = operand(name, scores), operand(name, target), _optional(name, weight)
     ignored = integer(name, "ignore_index", ignore_index)
-    checks.floating(name, scores=scores, weight=weight)
-    checks.constant(name, weight=weight)
     choice(name, "reduction", reduction, REDUCTIONS)
+    checks.floating(name, **{argument: scores, "weight": weight})
+    checks.constant(name, weight=weight)
     w = None if weight is None else weight._data
     xp = backend.common_namespace(name, (scores._data, target._data, w))
-    checks.class_targets(name, scores, target._data, w, ignored)
+    checks.class_targets(name, argument, scores, target._data, w, ignored)
     if scores.ndim > 2:  # (N, C, ...) to (N, ..., C)
         scores = scores.transpose(0, *range(2, scores.ndim), 1)
-    kept = target._data != ignored
-    known = xp.where(kept, target._data, 0)
     dtype = np.promote_types(scores.dtype, np.float32)  # the target need not be rounded to float16
-    per_class = xp.ones(scores.shape[-1], dtype) if w is None else w.astype(dtype)
-    q, share = target_distribution(xp, known, per_class, kept, label_smoothing=label_smoothing)
+    with backend.on_device_of(scores._data):
+        kept = target._data != ignored
+        per_class = xp.ones(scores.shape[-1], dtype) if w is None else w.astype(dtype)
+        known = xp.where(kept, target._data, xp.zeros_like(target._data))
+        q, share = target_distribution(xp, known, per_class, kept, label_smoothing=label_smoothing)
     divisor = None if reduction == "none" else 1.0
     if reduction == "mean":
         divisor = float(share.sum(dtype=np.float64))

@@ -17,17 +17,17 @@ from .backend import as_array, on_device_of
 from .convert import computed
 from .errors import DTypeError, GraphError, ShapeError
 from .formulas.types import Array, Namespace
-from .memory import Guard, cached_arrays, owner
+from .memory import Guard, owner
 from .op import Op
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_recording: ContextVar[bool] = ContextVar("tinynorm_recording", default=True)
+_pauses: ContextVar[int] = ContextVar("tinynorm_pauses", default=0)
 
 
 def is_recording() -> bool:
-    """Whether operations are recorded here, that is, outside `no_grad`."""
-    return _recording.get()
+    """Whether operations are recorded here, that is, outside of every `no_grad`."""
+    return _pauses.get() == 0
 
 
 class no_grad(ContextDecorator):
@@ -44,22 +44,19 @@ class no_grad(ContextDecorator):
     """
 
     def __enter__(self) -> None:
-        self._token = _recording.set(False)
+        _pauses.set(_pauses.get() + 1)
 
     def __exit__(self, *exception: object) -> None:
-        _recording.reset(self._token)
+        _pauses.set(_pauses.get() - 1)
 
     def __call__(self, function: F) -> F:
         """Decorate a function."""
         if any(test(function) for test in (isgeneratorfunction, iscoroutinefunction, isasyncgenfunction)):
             raise DTypeError(
                 f"no_grad: {function.__name__} only starts when it is called and runs later, outside of the decorator; "
-                "write `with no_grad():` inside it"
+                "write `with no_grad():` inside it, around no yield"
             )
         return super().__call__(function)
-
-    def _recreate_cm(self) -> "no_grad":
-        return no_grad()  # a context of its own for each call: calls may nest
 
 
 class Leaf:
@@ -76,24 +73,29 @@ class Node:
     """The result of one recorded operation.
 
     Args:
-        sources: for each input its `Leaf` or `Node`, or None for a constant.
+        op: the operation.
+        xp: the array module it ran on.
+        y: its result, of which only shape and dtype are kept.
+        sources: for each input its `Leaf` or `Node`, or None where no gradient is wanted.
         cache: what the backward formula needs; None once it has been freed.
         guards: how to notice that something in the cache was overwritten.
     """
 
-    __slots__ = ("__weakref__", "cache", "dtype", "freed", "guards", "op", "shape", "sources", "xp")
+    __slots__ = ("__weakref__", "cache", "dtype", "freed", "guards", "needs", "op", "shape", "sources", "xp")
 
-    def __init__(self, op: Op, xp: Namespace, y: Array, sources: tuple["Source | None", ...], cache: Any) -> None:
-        self.op, self.xp, self.sources, self.cache = op, xp, sources, cache
+    def __init__(
+        self, op: Op, xp: Namespace, y: Array, sources: "tuple[Source | None, ...]", cache: Any, guards: list[Guard]
+    ) -> None:
+        self.op, self.xp, self.sources, self.cache, self.guards = op, xp, sources, cache, guards
         self.shape, self.dtype = y.shape, y.dtype
-        self.guards: list[Guard] = []
+        self.needs = tuple(source is not None for source in sources)
         self.freed = False
 
     def check(self) -> None:
         """Raise `GraphError` when the cache is gone or no longer what it was."""
         if self.freed:
             raise GraphError(
-                f"backward: the graph behind {self.op.name} was freed by an earlier backward; "
+                f"backward: the graph behind {self.op.name} was freed by an earlier backward, or by one that failed; "
                 "to walk it again, call that one with backward(retain_graph=True)"
             )
         for guarded in self.guards:
@@ -103,23 +105,18 @@ class Node:
                     "in place after the operation was recorded; write to a copy instead, or call backward first"
                 )
 
-    def pull_back(self, dy: Array) -> tuple[Array | None, ...]:
-        """The gradients of this node's inputs, each in the shape and dtype of its input."""
-        needs = tuple(source is not None for source in self.sources)
-        gradients = self.op.pull_back(self.xp, dy, self.cache, needs)
-        if len(gradients) != len(needs):
+    def pull_back(self, dy: Array) -> list[Array | None]:
+        """The gradients of this node's inputs, each in the shape of its input."""
+        gradients = self.op.pull_back(self.xp, dy, self.cache, self.needs)
+        if len(gradients) != len(self.needs):
             raise GraphError(
-                f"backward: {self.op.name} has {len(needs)} inputs, but its backward formula returned "
+                f"backward: {self.op.name} has {len(self.needs)} inputs, but its backward formula returned "
                 f"{len(gradients)} gradients; return one per input, None for a constant"
             )
-        cached = {id(array) for array in cached_arrays(self.cache)}
-        return tuple(
-            None
-            if source is None or gradient is None
-            # The cache stays the node's own: whoever gets a gradient may write to it in the end.
-            else fit(self.op.name, self.xp, gradient.copy() if id(gradient) in cached else gradient, source)
+        return [
+            None if source is None or gradient is None else fit(self.op.name, self.xp, gradient, source)
             for source, gradient in zip(self.sources, gradients, strict=True)
-        )
+        ]
 
     def free(self) -> None:
         """Let go of everything that was kept for the backward."""
@@ -129,9 +126,15 @@ class Node:
 Source = Leaf | Node
 
 
-def fit(name: str, xp: Namespace, gradient: Array, source: Source) -> Array:
-    """Undo broadcasting and promotion: sum the gradient to its input's shape and round it to its dtype."""
+def fit(name: str, xp: Namespace, gradient: Any, source: Source) -> Array:
+    """Undo broadcasting and promotion: sum the gradient to its input's shape, in its input's dtype.
+
+    What belongs to a float16 stays float32 until the end of the walk: sums outgrow float16.
+    """
     gradient, shape = computed(f"backward: {name}", "a gradient", gradient), source.shape
+    dtype = np.float32 if source.dtype == np.float16 else source.dtype
+    if gradient.dtype == np.float16:
+        gradient = gradient.astype(dtype)
     if gradient.shape != shape:
         lead = gradient.ndim - len(shape)
         if lead < 0 or any(n not in (1, m) for n, m in zip(shape, gradient.shape[lead:], strict=True)):
@@ -141,15 +144,14 @@ def fit(name: str, xp: Namespace, gradient: Array, source: Source) -> Array:
             )
         padded = (1,) * lead + shape
         axes = tuple(i for i, m in enumerate(gradient.shape) if i < lead or padded[i] != m)
-        wide = gradient.astype(np.float32) if gradient.dtype == np.float16 else gradient  # sums outgrow float16
-        gradient = xp.reshape(xp.sum(wide, axis=axes, keepdims=True), shape)
-    return gradient if gradient.dtype == source.dtype else gradient.astype(source.dtype)
+        gradient = xp.reshape(xp.sum(gradient, axis=axes, keepdims=True), shape)
+    return gradient if gradient.dtype == dtype else gradient.astype(dtype)
 
 
 def backward(root: Source, gradient: Array, retain_graph: bool) -> None:
     """Walk from the root to the leaves and add to each leaf's `grad`.
 
-    Everything that can be refused is refused before the first step, and leaves receive their gradients after the last
+    Freed graphs and changed arrays are refused before the first step, and leaves receive their gradients after the last
     one, so a walk that raises leaves no half-done gradient.
     """
     nodes = topological_order(root)
@@ -176,10 +178,11 @@ def _deliver(cotangents: dict[Source, Array], gradient: Array) -> None:
         if isinstance(leaf, Leaf):
             if leaf.grad is not None:
                 total = leaf.grad + total
-            elif owner(total) is not total or id(total) in taken:
+            total = as_array(total).astype(leaf.dtype, copy=False)
+            if owner(total) is not total or id(total) in taken:
                 total = total.copy()
-            leaf.grad = as_array(total)
-            taken.add(id(leaf.grad))
+            leaf.grad = total
+            taken.add(id(total))
 
 
 def topological_order(root: Source) -> list[Node]:

@@ -68,6 +68,8 @@ class Guard:
 def guards(cache: Any, candidates: list[tuple[Any, Memory]]) -> list[Guard]:
     """Guards for those candidate arrays whose memory the cache looks into."""
     cached = {id(owner(a)) for a in cached_arrays(cache)}
+    if not cached:
+        return []
     return [memory.watch(array) for array, memory in candidates if id(owner(array)) in cached]
 
 
@@ -81,6 +83,6 @@ def cached_arrays(cache: Any) -> list[Any]:
 
 def owner(array: Any) -> Any:
     """The array whose memory this one looks into: itself, unless it is a view."""
-    while is_array(array.base):
-        array = array.base
+    while (base := array.base) is not None and is_array(base):
+        array = base
     return array

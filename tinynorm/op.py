@@ -1,6 +1,7 @@
 """An operation: a forward and a backward formula joined under a name, and how to run them on arrays."""
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -54,14 +55,14 @@ class Op:
         if self.check is not None:
             self.check(self.name, *inputs, **params)
         half = self.widen and any(_is_half(a) for a in inputs)
-        wide = [a.astype(np.float32) if half and _is_half(a) else a for a in inputs]
+        wide = [a.astype(np.float32) if _is_half(a) else a for a in inputs] if half else inputs
         if self.forward_needs:
             params = {**params, "needs": needs}
         try:
             result = self.forward(xp, *wide, **params)
         except TinynormError:
             raise
-        except (IndexError, OverflowError, TypeError, ValueError) as error:
+        except FORESEEN as error:
             raise _typed(self.name, error, inputs) from error
         if not isinstance(result, tuple) or len(result) != 2:
             raise ArgumentError(f"{self.name}: a forward formula must return (y, cache), not {type(result).__name__}")
@@ -74,13 +75,21 @@ class Op:
         """The backward's gradients as a tuple, one per input. Its formula, too, sees float32 in place of float16."""
         if dy.dtype == np.float16:
             dy = dy.astype(np.float32)
-        gradients = self.backward(xp, dy, cache, needs) if self.backward_needs else self.backward(xp, dy, cache)
+        try:
+            gradients = self.backward(xp, dy, cache, needs) if self.backward_needs else self.backward(xp, dy, cache)
+        except TinynormError:
+            raise
+        except FORESEEN as error:
+            raise _typed(f"backward: {self.name}", error, (dy,)) from error
         return gradients if isinstance(gradients, tuple) else (gradients,)
 
 
+# What NumPy raises for arrays that do not suit it.
+FORESEEN = (IndexError, OverflowError, TypeError, ValueError)
+
+
 def _takes_needs(formula: Formula) -> bool:
-    code = getattr(formula, "__code__", None)
-    return code is not None and "needs" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return "needs" in signature(formula).parameters
 
 
 def _is_half(value: Any) -> bool:

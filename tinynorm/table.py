@@ -48,7 +48,7 @@ astype = Op("astype", shaping.astype, shaping.astype_backward, widen=False)
 
 matmul = Op("matmul", products.matmul, products.matmul_backward, checks.matmul)
 einsum = Op("einsum", products.einsum, products.einsum_backward)
-linear = Op("linear", linear_formulas.linear, linear_formulas.linear_backward)
+linear = Op("linear", linear_formulas.linear, linear_formulas.linear_backward, checks.linear)
 
 rms_norm = Op("rms_norm", norms.rms_norm, norms.rms_norm_backward)
 layer_norm = Op("layer_norm", norms.layer_norm, norms.layer_norm_backward)

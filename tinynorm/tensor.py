@@ -15,14 +15,11 @@ from . import backend, graph, table
 from .checks import broadcast
 from .convert import real_array, real_dtype, sizes
 from .errors import DeviceError, DTypeError, GraphError, ShapeError
-from .formulas.reductions import Axis
-from .formulas.types import Array
+from .formulas.types import Array, Axis, Shape
 from .graph import Leaf, Node, Source
 from .memory import Memory, guards, owner
 from .op import Op
 from .options import finite
-
-Shape = tuple[int, ...]
 
 
 def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> "Tensor":
@@ -83,6 +80,66 @@ def operand(name: str, value: Any, dtype: Any = None) -> "Tensor":
 def fresh(array: Array) -> "Tensor":
     """A constant of an array that nobody else holds."""
     return Tensor._wrap(array, Memory(), None)
+
+
+def _holds_tensors(data: Any) -> bool:
+    """Whether nested lists hold a Tensor, which would become a constant without a word."""
+    return isinstance(data, (list, tuple)) and any(isinstance(d, Tensor) or _holds_tensors(d) for d in data)
+
+
+def _leaf(name: str, array: Array, requires_grad: bool) -> Leaf | None:
+    if not requires_grad:
+        return None
+    if array.dtype.kind != "f":
+        raise DTypeError(
+            f"{name}: only floating-point tensors can require gradients, not {array.dtype}; "
+            "write the numbers as floats or pass dtype=np.float32"
+        )
+    return Leaf(array.shape, array.dtype)
+
+
+def apply(op: Op, *inputs: Any, **params: Any) -> "Tensor":
+    """Run an operation on Tensors, arrays, numbers or None, and record it if a gradient is wanted."""
+    operands = [_operand(op.name, value) for value in inputs]
+    tensors = [value for value in operands if isinstance(value, Tensor)]
+    if not tensors:
+        operands = [None if value is None else operand(op.name, value) for value in operands]
+        tensors = [value for value in operands if value is not None]
+    arrays = tuple([value._data if isinstance(value, Tensor) else value for value in operands])
+    xp = backend.common_namespace(op.name, arrays)
+    recording = graph.is_recording()
+    sources = tuple([value._source if recording and isinstance(value, Tensor) else None for value in operands])
+    needs = tuple([source is not None for source in sources])
+    if xp is np or not tensors:
+        y, cache = op.run(xp, arrays, needs, params)
+    else:
+        with backend.on_device_of(tensors[0]._data):
+            y, cache = op.run(xp, arrays, needs, params)
+    memory = _memory_of(y, tensors)
+    if y.dtype.kind != "f" or True not in needs:
+        return Tensor._wrap(y, memory, None)
+    watched = guards(cache, [*((t._data, t._memory) for t in tensors), (y, memory)])
+    return Tensor._wrap(y, memory, Node(op, xp, y, sources, cache, watched))
+
+
+def _operand(name: str, value: Any) -> Any:
+    """A Tensor; or a number or None, which stay as they are, so that NumPy's promotion can judge them."""
+    if value is None or isinstance(value, (Tensor, bool, int, float)):
+        return value
+    if isinstance(value, np.generic) and value.dtype.kind in "fiub":
+        return value
+    if isinstance(value, (str, bytes, complex, np.generic)):
+        raise DTypeError(f"{name}: {value!r} is no real number; tensors hold floats, integers and bools")
+    return operand(name, value)
+
+
+def _memory_of(y: Array, tensors: "list[Tensor]") -> Memory:
+    """The memory of a Tensor that the result is a view of, or else a new one."""
+    block = owner(y)
+    for t in tensors:
+        if t._data is block or owner(t._data) is block:
+            return t._memory
+    return Memory()
 
 
 def _operator(op: Op) -> tuple[Callable[["Tensor", Any], "Tensor"], Callable[["Tensor", Any], "Tensor"]]:
@@ -159,6 +216,8 @@ class Tensor:
                 f"Tensor.data: a tensor that requires a gradient keeps its shape and dtype, {leaf.shape} {leaf.dtype}; "
                 f"got {array.shape} {array.dtype}"
             )
+        if leaf is not None and not getattr(array.flags, "writeable", True):
+            array = backend.copy(array)  # an optimizer will want to write to it
         self._data = array
         self._memory = value._memory if isinstance(value, Tensor) else Memory(exposed=True)
 
@@ -172,17 +231,18 @@ class Tensor:
         if not isinstance(self._source, Leaf):
             if value is not None:
                 raise GraphError("Tensor.grad: only a leaf that requires a gradient holds one; set requires_grad first")
-        elif value is not None and not backend.is_array(value):
-            raise DTypeError(f"Tensor.grad: must be a plain array or None, not {type(value).__name__}")
-        elif value is not None and backend.device_of(value) != self.device:
-            raise DeviceError(f"Tensor.grad: is on {backend.device_of(value)!r}, the tensor on {self.device!r}")
-        elif value is not None and (value.shape, value.dtype) != (self.shape, self.dtype):
-            raise ShapeError(
-                f"Tensor.grad: must have the tensor's shape and dtype, {self.shape} {self.dtype}; "
-                f"got {value.shape} {value.dtype}"
-            )
-        else:
-            self._source.grad = value
+            return
+        if value is not None:
+            if not backend.is_array(value):
+                raise DTypeError(f"Tensor.grad: must be a plain array or None, not {type(value).__name__}")
+            if backend.device_of(value) != self.device:
+                raise DeviceError(f"Tensor.grad: is on {backend.device_of(value)!r}, the tensor on {self.device!r}")
+            if (value.shape, value.dtype) != (self.shape, self.dtype):
+                raise ShapeError(
+                    f"Tensor.grad: must have the tensor's shape and dtype, {self.shape} {self.dtype}; "
+                    f"got {value.shape} {value.dtype}"
+                )
+        self._source.grad = value
 
     @property
     def requires_grad(self) -> bool:
@@ -224,7 +284,10 @@ class Tensor:
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The elements as a NumPy array: on the CPU the Tensor's own memory, from a GPU a copy."""
-        return cast("np.ndarray[Any, Any]", backend.to_device(self.data, backend.CPU))
+        array = backend.to_device(self._data, backend.CPU)
+        if array is self._data:
+            self._memory.expose()
+        return cast("np.ndarray[Any, Any]", array)
 
     def item(self) -> Any:
         """The one element as a Python number."""
@@ -239,10 +302,17 @@ class Tensor:
     def to(self, device: str) -> "Tensor":
         """The Tensor on another device ("cpu", "cuda", "cuda:N"); itself when it is there already.
 
-        A copy on another device is a new leaf, without history, that requires a gradient if this one does.
+        A copy on another device is a new leaf that requires a gradient if this one does. Moving a result is not
+        recorded, and refused.
         """
         array = backend.to_device(self._data, device)
-        return self if array is self._data else Tensor._wrap(array, Memory(), _leaf("to", array, self.requires_grad))
+        if array is self._data:
+            return self
+        if isinstance(self._source, Node):
+            raise GraphError(
+                f"to: moving the result of {self._source.op.name} is not recorded; move its inputs, or detach()"
+            )
+        return Tensor._wrap(array, Memory(), _leaf("to", array, self.requires_grad))
 
     def backward(self, gradient: Any = None, retain_graph: bool = False) -> None:
         """Add ∂(this)/∂leaf, times `gradient`, to the `grad` of every leaf this was computed from.
@@ -276,7 +346,8 @@ class Tensor:
                     f"backward: shape {self.shape} holds {self.size} elements; reduce it to one, for example with "
                     ".sum(), or pass gradient= of that shape"
                 )
-            return xp.ones(self.shape, dtype=self.dtype)
+            with backend.on_device_of(self._data):
+                return xp.ones(self.shape, dtype=self.dtype)
         array = operand("backward: gradient", gradient)._data
         if array.shape != self.shape:
             raise ShapeError(f"backward: gradient has shape {array.shape}, but must have the tensor's, {self.shape}")
@@ -329,7 +400,7 @@ class Tensor:
     def __invert__(self) -> "Tensor":
         if self.dtype != np.bool_:
             raise DTypeError(f"invert: ~ takes bool masks, such as a comparison gives, not {self.dtype}")
-        return Tensor._wrap(~self._data, Memory(), None)
+        return fresh(~self._data)
 
     # Parts and shapes
 
@@ -405,15 +476,16 @@ class Tensor:
         return format(self.item(), spec) if spec else str(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickle and copy.deepcopy: the data, as a leaf."""
+        """For pickle and copy: a leaf with a copy of the data."""
         if isinstance(self._source, Node):
             raise GraphError(f"copy: the result of {self._source.op.name} has a history; detach() it first")
-        return _rebuild, (type(self), self._data, self.requires_grad, self.grad)
+        grad = None if self.grad is None else backend.copy(self.grad)
+        return _rebuild, (type(self), backend.copy(self._data), self.requires_grad, grad)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if self.device != backend.CPU:
             raise DeviceError(f"a tensor on {self.device!r} does not turn into a NumPy array by itself; call .numpy()")
-        return np.array(self.data, dtype=dtype, copy=copy)
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def __repr__(self) -> str:
         head = f"{type(self).__name__}("
@@ -431,68 +503,9 @@ class Tensor:
 
 
 def _rebuild(cls: type[Tensor], array: Array, requires_grad: bool, grad: Array | None) -> Tensor:
-    self = cls._wrap(array, Memory(exposed=True), _leaf("copy", array, requires_grad))
+    self = cls._wrap(array, Memory(), _leaf("copy", array, requires_grad))
     self.grad = grad
     return self
-
-
-def apply(op: Op, *inputs: Any, **params: Any) -> Tensor:
-    """Run an operation on Tensors, arrays, numbers or None, and record it if a gradient is wanted."""
-    operands = tuple(_operand(op.name, value) for value in inputs)
-    if not any(isinstance(value, Tensor) for value in operands):
-        operands = tuple(None if value is None else operand(op.name, value) for value in operands)
-    arrays = tuple(value._data if isinstance(value, Tensor) else value for value in operands)
-    xp = backend.common_namespace(op.name, arrays)
-    sources = tuple(value._source if isinstance(value, Tensor) else None for value in operands)
-    if not graph.is_recording():
-        sources = (None,) * len(sources)
-    needs = tuple(source is not None for source in sources)
-    with backend.on_device_of(next((value for value in arrays if backend.is_array(value)), None)):
-        y, cache = op.run(xp, arrays, needs, params)
-    memory = _memory_of(y, operands)
-    if y.dtype.kind != "f" or not any(needs):
-        return Tensor._wrap(y, memory, None)
-    node = Node(op, xp, y, sources, cache)
-    if cache is not None:
-        candidates = [(value._data, value._memory) for value in operands if isinstance(value, Tensor)]
-        node.guards = guards(cache, [*candidates, (y, memory)])
-    return Tensor._wrap(y, memory, node)
-
-
-def _operand(name: str, value: Any) -> Any:
-    """A Tensor; or a number or None, which stay as they are, so that NumPy's promotion can judge them."""
-    if value is None or isinstance(value, (Tensor, bool, int, float)):
-        return value
-    if isinstance(value, np.generic) and value.dtype.kind in "fiub":
-        return value
-    if isinstance(value, (str, bytes, complex, np.generic)):
-        raise DTypeError(f"{name}: {value!r} is no real number; tensors hold floats, integers and bools")
-    return operand(name, value)
-
-
-def _memory_of(y: Array, operands: tuple[Any, ...]) -> Memory:
-    """The memory of an operand that the result is a view of, or else a new one."""
-    block = owner(y)
-    for value in operands:
-        if isinstance(value, Tensor) and owner(value._data) is block:
-            return value._memory
-    return Memory()
-
-
-def _holds_tensors(data: Any) -> bool:
-    """Whether nested lists hold a Tensor, which would become a constant without a word."""
-    return isinstance(data, (list, tuple)) and any(isinstance(d, Tensor) or _holds_tensors(d) for d in data)
-
-
-def _leaf(name: str, array: Array, requires_grad: bool) -> Leaf | None:
-    if not requires_grad:
-        return None
-    if array.dtype.kind != "f":
-        raise DTypeError(
-            f"{name}: only floating-point tensors can require gradients, not {array.dtype}; "
-            "write the numbers as floats or pass dtype=np.float32"
-        )
-    return Leaf(array.shape, array.dtype)
 
 
 def _plain_index(index: Any) -> Any:

@@ -20,7 +20,7 @@ def relu(xp: Namespace, x: Array) -> Forward:
 
 def relu_backward(xp: Namespace, dy: Array, y: Array) -> Array:
     """x̄ = ȳ where x > 0 ; the subgradient at 0 is 0"""
-    return dy * (y > 0)
+    return xp.where(y > 0, dy, xp.zeros_like(dy))
 
 
 def leaky_relu(xp: Namespace, x: Array, *, negative_slope: float) -> Forward:
@@ -36,14 +36,13 @@ def leaky_relu_backward(xp: Namespace, dy: Array, cache: tuple[Array, float]) ->
 
 def elu(xp: Namespace, x: Array, *, alpha: float) -> Forward:
     """y = x where x > 0, α (eˣ − 1) elsewhere"""
-    curve = alpha * xp.expm1(xp.minimum(x, 0))
-    return xp.where(x > 0, x, curve), (x > 0, curve, alpha)
+    return xp.where(x > 0, x, alpha * xp.expm1(xp.minimum(x, 0))), (x, alpha)
 
 
-def elu_backward(xp: Namespace, dy: Array, cache: tuple[Array, Array, float]) -> Array:
-    """x̄ = ȳ where x > 0, ȳ α eˣ = ȳ (y + α) elsewhere"""
-    positive, curve, alpha = cache
-    return xp.where(positive, dy, dy * (curve + alpha))
+def elu_backward(xp: Namespace, dy: Array, cache: tuple[Array, float]) -> Array:
+    """x̄ = ȳ where x > 0, ȳ α eˣ elsewhere"""
+    x, alpha = cache
+    return xp.where(x > 0, dy, dy * (alpha * xp.exp(xp.minimum(x, 0))))
 
 
 def _sigmoid(xp: Namespace, x: Array) -> Array:
@@ -146,10 +145,10 @@ def log_softmax_backward(xp: Namespace, dy: Array, cache: tuple[Array, int]) -> 
 def dropout(xp: Namespace, x: Array, kept: Array, *, p: float) -> Forward:
     """y = x / (1 − p) where the element is kept, 0 elsewhere: the expected value stays"""
     scale = 1.0 / (1.0 - p) if p < 1.0 else 0.0
-    return x * kept * scale, (kept, scale)
+    return xp.where(kept, x, xp.zeros_like(x)) * scale, (kept, scale)
 
 
 def dropout_backward(xp: Namespace, dy: Array, cache: tuple[Array, float]) -> tuple[Array, None]:
     """x̄ = ȳ / (1 − p) where the element was kept ; which ones were is a constant"""
     kept, scale = cache
-    return dy * kept * scale, None
+    return xp.where(kept, dy, xp.zeros_like(dy)) * scale, None

@@ -20,13 +20,12 @@ def exp_backward(xp: Namespace, dy: Array, y: Array) -> Array:
 
 def expm1(xp: Namespace, x: Array) -> Forward:
     """y = eˣ − 1, right also where x is tiny"""
-    y = xp.expm1(x)
-    return y, y
+    return xp.expm1(x), x
 
 
-def expm1_backward(xp: Namespace, dy: Array, y: Array) -> Array:
-    """x̄ = ȳ (y + 1)"""
-    return dy * (y + 1.0)
+def expm1_backward(xp: Namespace, dy: Array, x: Array) -> Array:
+    """x̄ = ȳ eˣ, which y + 1 would give without its digits where x is far below 0"""
+    return dy * xp.exp(x)
 
 
 def log(xp: Namespace, x: Array) -> Forward:

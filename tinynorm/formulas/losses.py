@@ -63,9 +63,11 @@ def cross_entropy(xp: Namespace, z: Array, *, q: Array, divisor: float | None = 
 
 
 def cross_entropy_backward(xp: Namespace, dy: Array, cache: tuple[Array, Array, float | None]) -> Array:
-    """z̄ = ℓ̄ (p Σ_c q_c − q)"""
+    """z̄ = ℓ̄ (p Σ_c q_c − q) ; where q is 0, so is z̄, whatever p may be"""
     log_p, q, divisor = cache
-    return (xp.exp(log_p) * xp.sum(q, axis=-1, keepdims=True) - q) * spread(dy, divisor)[..., None]
+    mass = xp.sum(q, axis=-1, keepdims=True)
+    p = xp.where(mass == 0, xp.zeros_like(log_p), xp.exp(log_p))
+    return (p * mass - q) * spread(dy, divisor)[..., None]
 
 
 def mse_loss(xp: Namespace, x: Array, target: Array, *, divisor: float | None = None) -> Forward:

@@ -23,9 +23,8 @@ Sources: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019); Ba, 
 
 from typing import Any
 
-from .types import Array, Forward, Namespace
-
-Axes = tuple[int, ...]
+from .reductions import centred
+from .types import Array, Axes, Forward, Namespace
 
 
 def rms_norm(xp: Namespace, x: Array, weight: Array | None, *, axis: Axes, eps: float) -> Forward:
@@ -36,18 +35,17 @@ def rms_norm(xp: Namespace, x: Array, weight: Array | None, *, axis: Axes, eps: 
     return y, (h, r, weight, axis)
 
 
-def rms_norm_backward(xp: Namespace, dy: Array, cache: tuple[Any, ...]) -> tuple[Array, Array]:
+def rms_norm_backward(xp: Namespace, dy: Array, cache: tuple[Any, ...]) -> tuple[Array, Array | None]:
     """h̄ = ȳ g ;   x̄ = r (h̄ − h · mean(h̄ h)) ;   ḡ = Σ_rows ȳ h"""
     h, r, weight, axis = cache
     dh = dy if weight is None else dy * weight
     dx = r * (dh - h * xp.mean(dh * h, axis=axis, keepdims=True))
-    return dx, dy * h
+    return dx, None if weight is None else dy * h
 
 
 def layer_norm(xp: Namespace, x: Array, weight: Array | None, bias: Array | None, *, axis: Axes, eps: float) -> Forward:
     """y = g ⊙ h + b,   h = r c,   c = x − mean(x),   r = (mean(c²) + ε)^(−1/2)"""
-    c = x - xp.mean(x, axis=axis, keepdims=True)
-    c = c - xp.mean(c, axis=axis, keepdims=True)  # what rounding left of a mean that is large beside the spread
+    c = centred(xp, x, axis)
     r = 1.0 / xp.sqrt(xp.mean(c * c, axis=axis, keepdims=True) + eps)
     h = c * r
     y = h if weight is None else h * weight
@@ -55,9 +53,9 @@ def layer_norm(xp: Namespace, x: Array, weight: Array | None, bias: Array | None
     return y, (h, r, weight, axis)
 
 
-def layer_norm_backward(xp: Namespace, dy: Array, cache: tuple[Any, ...]) -> tuple[Array, Array, Array]:
+def layer_norm_backward(xp: Namespace, dy: Array, cache: tuple[Any, ...]) -> tuple[Array, Array | None, Array]:
     """h̄ = ȳ g ;   x̄ = r (h̄ − mean(h̄) − h · mean(h̄ h)) ;   ḡ = Σ_rows ȳ h ;   b̄ = Σ_rows ȳ"""
     h, r, weight, axis = cache
     dh = dy if weight is None else dy * weight
     dx = r * (dh - xp.mean(dh, axis=axis, keepdims=True) - h * xp.mean(dh * h, axis=axis, keepdims=True))
-    return dx, dy * h, dy
+    return dx, None if weight is None else dy * h, dy

@@ -3,12 +3,9 @@
 A reduction's backward first gives the cotangent its lost axes back, with length 1 (`_restore`), and then spreads it.
 """
 
-from math import inf
 from math import prod as product
 
-from .types import Array, Forward, Namespace
-
-Axis = int | tuple[int, ...] | None
+from .types import Array, Axis, Forward, Namespace
 
 
 def reduced_axes(ndim: int, axis: Axis) -> tuple[int, ...]:
@@ -99,9 +96,15 @@ def prod_backward(xp: Namespace, dy: Array, cache: tuple[Array, Axis]) -> Array:
     return _restore(xp, dy, x.shape, axis) * others
 
 
+def centred(xp: Namespace, x: Array, axis: Axis) -> Array:
+    """c = x − mean(x). In exact arithmetic once is enough; twice removes what rounding leaves of a large mean."""
+    c = x - xp.mean(x, axis=axis, keepdims=True)
+    return c - xp.mean(c, axis=axis, keepdims=True)
+
+
 def var(xp: Namespace, x: Array, *, axis: Axis, ddof: float, keepdims: bool) -> Forward:
     """y = Σ c² / (n − ddof),   c = x − mean(x)"""
-    c = x - xp.mean(x, axis=axis, keepdims=True)
+    c = centred(xp, x, axis)
     n = reduced_count(x.shape, axis) - ddof
     return xp.sum(c * c, axis=axis, keepdims=keepdims) / n, (c, n, axis)
 
@@ -113,14 +116,12 @@ def var_backward(xp: Namespace, dy: Array, cache: tuple[Array, float, Axis]) -> 
 
 
 def logsumexp(xp: Namespace, x: Array, *, axis: Axis, keepdims: bool) -> Forward:
-    """y = m + log Σ e^(x − m),   m = max x (or 0 where that is infinite, since ∞ − ∞ is no number)"""
-    top = xp.max(x, axis=axis, keepdims=True)
-    m = xp.where((top > -inf) & (top < inf), top, xp.zeros_like(top))
-    e = xp.exp(x - m)
+    """y = m + log Σ e^(x − m),   m = max x ;   where x = m, the difference is 0, also if both are infinite"""
+    m = xp.max(x, axis=axis, keepdims=True)
+    zero, largest = xp.zeros_like(x), x == m
+    e = xp.exp(xp.where(largest, zero, x) - xp.where(largest, zero, m))
     total = xp.sum(e, axis=axis, keepdims=True)
-    empty = total == 0  # every element was −∞: the sum is 0, its logarithm −∞
-    total = xp.where(empty, xp.ones_like(total), total)
-    y = xp.where(empty, top, m + xp.log(total))
+    y = m + xp.log(total)
     return y if keepdims else _drop(xp, y, axis), (e, total, axis)
 
 

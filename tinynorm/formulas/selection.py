@@ -50,10 +50,12 @@ def clip(xp: Namespace, x: Array, a_min: Array | None, a_max: Array | None) -> F
 def clip_backward(xp: Namespace, dy: Array, cache: tuple[Array, ...]) -> tuple[Array, ...]:
     """ȳ goes to what y was taken from: to x where a_min ≤ x ≤ a_max (both ends included), else to the bound"""
     x, a_min, raised, a_max = cache
-    low = False if a_min is None else x < a_min
-    high = False if a_max is None else raised > a_max
     zero = xp.zeros_like(dy)
-    to_x = xp.where(low, zero, xp.where(high, zero, dy))
-    to_min = None if a_min is None else xp.where(high, zero, xp.where(low, dy, zero))
-    to_max = None if a_max is None else xp.where(high, dy, zero)
-    return to_x, to_min, to_max
+    to_min = to_max = None
+    if a_max is not None:
+        high = raised > a_max
+        dy, to_max = xp.where(high, zero, dy), xp.where(high, dy, zero)
+    if a_min is not None:
+        low = x < a_min
+        dy, to_min = xp.where(low, zero, dy), xp.where(low, dy, zero)
+    return dy, to_min, to_max

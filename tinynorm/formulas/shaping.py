@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from .types import Array, Forward, Namespace
-
-Shape = tuple[int, ...]
+from .types import Array, Forward, Namespace, Shape
 
 
 def reshape(xp: Namespace, x: Array, *, shape: Shape) -> Forward:

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..backend import to_device
+from ..backend import CPU, to_device
 from ..errors import ArgumentError, StateError
 from ..options import near_miss
 from ..tensor import Tensor, tensor
@@ -130,7 +130,7 @@ class Module:
         >>> list(tn.nn.Linear(3, 2).state_dict())
         ['weight', 'bias']
         """
-        return {name: parameter.numpy().copy() for name, parameter in self._all_names()}
+        return {name: np.array(to_device(parameter._data, CPU)) for name, parameter in self._all_names()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Copy values into the parameters, which stay the objects they are, so that tied weights stay tied.

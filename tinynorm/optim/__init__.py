@@ -1,6 +1,6 @@
 """Optimizers: how parameters move once `backward` has collected their gradients.
 
-Reading order: rules (the formulas), optimizer (what all share), sgd, adam, groups, state, clip, schedule.
+Reading order: rules (the formulas), groups, state, optimizer (what all share), sgd, adam, clip, schedule.
 """
 
 from .adam import Adam, AdamW

@@ -78,7 +78,8 @@ class Optimizer:
                     xp = backend.common_namespace(f"{type(self).__name__}.step", (p._data, p.grad))
                     moves.append((xp, p, p.grad, options))
         for xp, p, g, options in moves:
-            self._move(xp, p, g, options)
+            with backend.on_device_of(p._data):
+                self._move(xp, p, g, options)
 
     def _move(self, xp: Namespace, p: Tensor, g: Array, options: Mapping[str, Any]) -> None:
         dtype = state_dtype(p)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import GradientError
+from ..errors import ArgumentError, GradientError
 from ..tensor import Tensor, as_tensor, tensor
 from .numeric import central_difference
 
@@ -37,6 +37,9 @@ def gradcheck(
     """
     constants = [as_tensor(value) for value in inputs]
     points = [c.numpy().astype(np.float64) if c.dtype.kind == "f" else None for c in constants]
+
+    if all(p is None for p in points):
+        raise ArgumentError("gradcheck: no input is floating-point, so there is nothing to differentiate")
 
     def run(values: list[Any], requires_grad: bool) -> tuple[Tensor, list[Tensor]]:
         arguments = [
