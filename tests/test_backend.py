@@ -448,3 +448,19 @@ def test_a_cupy_that_failed_to_import_is_as_none(no_cupy):
     assert backend.is_device_array(np.ones(2)) is False
     assert backend.common_namespace("f", (np.ones(2), np.ones(2))) is np
     assert (tn.tensor([1.0]) + np.ones(1)).device == "cpu"
+
+
+def test_moving_a_result_is_refused_since_it_is_not_recorded(two_gpus):
+    w = tn.tensor([1.0, 2.0], requires_grad=True)
+    y = w * 2.0
+    with pytest.raises(tn.errors.GraphError, match=r"to: moving the result of multiply .*detach"):
+        y.to("cuda")
+    assert y.to("cpu") is y
+    assert y.detach().to("cuda").device == "cuda:0"
+
+
+def test_a_scalar_loss_starts_its_walk_on_its_own_device(two_gpus):
+    w = tn.tensor([1.0, 2.0], device="cuda:1", requires_grad=True)
+    (w * w).sum().backward()
+    assert backend.device_of(w.grad) == "cuda:1"
+    np.testing.assert_array_equal(w.grad.host, [2.0, 4.0])

@@ -903,3 +903,14 @@ def test_a_refused_operation_changes_nothing():
     assert x.requires_grad
     y.sum().backward()
     assert x.grad.tolist() == [2.0, 4.0]
+
+
+def test_einsum_runs_out_of_labels():
+    with pytest.raises(ArgumentError, match="einsum: needs more than the 52 labels"):
+        tn.einsum(",".join(f"{c}{c}" for c in "abcdefghijklmnopqrstuvwxyzABCDEFG"), *[np.ones((1, 1))] * 33)
+
+
+@pytest.mark.parametrize("inputs", [[], [np.arange(3)]])
+def test_gradcheck_of_nothing_is_no_success(inputs):
+    with pytest.raises(ArgumentError, match="gradcheck: no input is floating-point"):
+        tn.testing.gradcheck(lambda *x: tn.tensor(1.0), inputs)

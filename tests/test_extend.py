@@ -524,3 +524,26 @@ def test_a_recorded_operation_keeps_the_backward_that_it_had():
     assert x.grad.tolist() == [2.0]
     changing(x).backward()
     assert x.grad.tolist() == [5.0]
+
+
+@pytest.mark.parametrize("option", [np.ones(2), np.array(1e-5), tn.tensor(1.0)])
+def test_an_array_is_an_input_not_an_option(option):
+    """An option is neither guarded against changes nor kept from widening a dtype."""
+
+    @tn.op("scaled")
+    def scaled(xp, x, *, by):
+        return x * by, by
+
+    with pytest.raises(tn.errors.ArgumentError, match=r"^scaled: .*'by' by position"):
+        scaled(leaf([1.0, 2.0]), by=option)
+    assert scaled(tn.tensor([1.0, 2.0]), by=np.float64(2.0)).dtype == np.float32
+
+
+def test_an_operation_looks_like_its_formula():
+    @tn.op("documented")
+    def documented(xp, x):
+        """y = x"""
+        return x, None
+
+    assert documented.__doc__ == "y = x"
+    assert documented.__name__ == "documented"

@@ -797,3 +797,39 @@ def test_a_refused_gradient_argument_leaves_the_graph_as_it_was():
             y.backward(gradient)
     y.backward(np.ones(2))
     assert x.grad.tolist() == [2.0, 4.0]
+
+
+def test_one_no_grad_may_be_entered_again_inside_itself():
+    pause, x = tn.no_grad(), leaf(np.ones(2))
+    with pause:
+        with pause:
+            assert not (x * 2.0).requires_grad
+        assert not (x * 2.0).requires_grad
+    assert (x * 2.0).requires_grad
+
+
+@pytest.mark.parametrize("uses", [3000, 5000])
+def test_a_float16_tensor_that_is_used_often_loses_no_gradient(uses):
+    """Added up in float16, ones stop at 2048. The gradient itself fits: 3000 and 5000 are float16 numbers."""
+    x = tn.tensor(1.0, dtype=np.float16, requires_grad=True)
+    tn.stack([x * 1.0] * 1 + [x] * (uses - 1)).sum().backward()
+    assert x.grad == uses
+    assert x.grad.dtype == np.float16
+    y = leaf(np.float16(1.0))
+    tn.stack([y * 1.0 for _ in range(uses)]).mean().backward()
+    np.testing.assert_allclose(y.grad, 1.0, rtol=1e-3)
+
+
+def test_an_error_in_a_users_backward_names_the_operation():
+    @tn.op("clumsy")
+    def clumsy(xp, x):
+        return x * 2.0, x
+
+    @clumsy.backward
+    def _(xp, dy, x):
+        return xp.matmul(dy, np.ones((7, 7)))
+
+    x = leaf(np.ones(3))
+    with pytest.raises(tn.errors.ArgumentError, match="backward: clumsy"):
+        clumsy(x).sum().backward()
+    assert x.grad is None

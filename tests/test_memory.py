@@ -1,5 +1,8 @@
 """A changed array is noticed by `backward`, an unchanged one raises no alarm, and one that nobody got costs nothing."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -618,3 +621,32 @@ def test_equal_contents_give_equal_checksums(array):
 def test_order_and_sign_of_zero_count():
     assert fingerprint(np.array([[1.0, 2.0], [3.0, 4.0]])) != fingerprint(np.array([[1.0, 3.0], [2.0, 4.0]]))
     assert fingerprint(np.array([0.0])) != fingerprint(np.array([-0.0]))
+
+
+# Copies, and what leaves the library
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))])
+def test_a_copy_shares_no_memory(rng, duplicate):
+    x = leaf(rng.normal(size=3))
+    (x * x).sum().backward()
+    y, twin, before = x * x, duplicate(x), x.data.copy()
+    twin.data[...] = 7.0
+    twin.grad[...] = 7.0
+    y.sum().backward()
+    np.testing.assert_array_equal(x.grad, 4.0 * before)
+
+
+def test_a_state_dict_hands_out_nothing(rng, checksums):
+    layer = tn.nn.Linear(3, 3, rng=0)
+    layer.state_dict()
+    layer(rng.normal(size=(2, 3)).astype(np.float32)).sum().backward()
+    assert [shape for shape in checksums if shape == (3, 3)] == []
+
+
+def test_read_only_data_is_copied_so_that_it_can_be_learned():
+    p = tn.nn.Parameter(np.zeros((2, 2), np.float32))
+    p.data = np.broadcast_to(np.float32(1.0), (2, 2))
+    p.grad = np.ones((2, 2), np.float32)
+    tn.optim.SGD([p], lr=0.5).step()
+    np.testing.assert_array_equal(p.data, 0.5)

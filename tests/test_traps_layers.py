@@ -359,3 +359,19 @@ def test_shapes_without_axes_or_elements_are_ordinary(x, seed):
     assert isinstance(t.grad, np.ndarray)
     assert t.grad.shape == x.shape
     np.testing.assert_allclose(t.grad, dy * (2.0 / np.cosh(x) ** 2 + 1.0) - dy.sum(), atol=1e-12)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("loss", ["cross_entropy", "nll_loss"])
+def test_an_ignored_row_does_not_reach_shared_weights(loss, bad):
+    """The row counts for nothing: its cotangent is 0, not nan · 0, and the weights that every row shares stay right."""
+    rng = np.random.default_rng(0)
+    logits, target = rng.normal(size=(3, 4)), np.array([1, -100, 3])
+    without = leaf(logits[[0, 2]])
+    getattr(F, loss)(without, target[[0, 2]]).backward()
+    logits[1] = bad
+    with_it = leaf(logits)
+    with np.errstate(invalid="ignore"):
+        getattr(F, loss)(with_it, target).backward()
+    np.testing.assert_array_equal(with_it.grad[1], 0.0)
+    np.testing.assert_allclose(with_it.grad[[0, 2]], without.grad, rtol=1e-15)

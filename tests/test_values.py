@@ -697,3 +697,50 @@ def test_a_gradient_has_its_tensors_dtype(name, a, b, swapped):
     _, right = run(function, [v.astype(np.float64) for v in (x, y)], np.ones(result.shape))
     for g, r in zip(gradients, right, strict=False):
         np.testing.assert_allclose(g, r, rtol=2 * max(np.finfo(v.dtype).eps for v in floats))
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e4, 1e6])
+def test_a_variance_is_as_exact_beside_a_large_mean(mean):
+    x = (mean + np.random.default_rng(0).normal(size=(4, 256))).astype(np.float32)
+    wide = x.astype(np.float64)
+    t = tn.tensor(x, requires_grad=True)
+    y = tn.var(t, axis=1, ddof=1)
+    np.testing.assert_allclose(y.numpy(), np.var(wide, axis=1, ddof=1), rtol=2e-6)
+    dy = np.array([1.0, -2.0, 0.5, 3.0])
+    y.backward(dy)
+    right = dy[:, None] * 2.0 * (wide - wide.mean(axis=1, keepdims=True)) / 255
+    np.testing.assert_allclose(t.grad, right, atol=2e-6 * abs(right).max())
+
+
+def test_logsumexp_of_infinities():
+    inf = np.inf
+    for row, right, gradient in [
+        ([inf, 1000.0, 0.0], inf, [1.0, 0.0, 0.0]),
+        ([inf, inf, 0.0], inf, [0.5, 0.5, 0.0]),
+        ([-inf, 3.0, -inf], 3.0, [0.0, 1.0, 0.0]),
+        ([-inf, -inf], -inf, [0.5, 0.5]),
+    ]:
+        t = tn.tensor(row, requires_grad=True)
+        y = tn.logsumexp(t)
+        y.backward()
+        assert y.item() == right
+        np.testing.assert_array_equal(t.grad, np.float32(gradient))
+
+
+@pytest.mark.parametrize("name", ["expm1", "elu"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_slopes_keep_their_digits_far_below_0(name, dtype):
+    x = np.array([-1.0, -20.0, -50.0], dtype)
+    t = tn.tensor(x, requires_grad=True)
+    dy = np.array([1.0, -3.0, 2.0])
+    (tn.expm1 if name == "expm1" else F.elu)(t).backward(dy)
+    right = [d * float(mpmath.exp(v)) for d, v in zip(dy, x.tolist(), strict=True)]
+    np.testing.assert_allclose(t.grad, right, rtol=8 * np.finfo(dtype).eps)
+
+
+def test_an_infinite_cotangent_stops_where_the_slope_is_0():
+    t = tn.tensor([-1.0, 2.0], requires_grad=True)
+    F.relu(t).backward(np.array([np.inf, 1.0]))
+    np.testing.assert_array_equal(t.grad, [0.0, 1.0])
+    x = tn.tensor(np.full(64, np.inf))
+    assert set(F.dropout(x, 0.5, rng=0).numpy().tolist()) == {0.0, np.inf}

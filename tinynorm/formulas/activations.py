@@ -57,7 +57,7 @@ def sigmoid(xp: Namespace, x: Array) -> Forward:
 
 
 def sigmoid_backward(xp: Namespace, dy: Array, x: Array) -> Array:
-    """x̄ = ȳ σ(x) σ(−x): 1 − σ(x) would lose its digits where σ(x) is nearly 1"""
+    """x̄ = ȳ σ(x) σ(−x), since σ′ = σ (1 − σ) and 1 − σ(x) = σ(−x), which keeps its digits where σ(x) is nearly 1"""
     return dy * _sigmoid(xp, x) * _sigmoid(xp, -x)
 
 
@@ -67,7 +67,7 @@ def silu(xp: Namespace, x: Array) -> Forward:
 
 
 def silu_backward(xp: Namespace, dy: Array, x: Array) -> Array:
-    """x̄ = ȳ σ(x) (1 + x σ(−x))"""
+    """x̄ = ȳ σ(x) (1 + x σ(−x)), by the product rule with σ′(x) = σ(x) σ(−x)"""
     return dy * _sigmoid(xp, x) * (1.0 + x * _sigmoid(xp, -x))
 
 
@@ -77,7 +77,7 @@ def softplus(xp: Namespace, x: Array) -> Forward:
 
 
 def softplus_backward(xp: Namespace, dy: Array, x: Array) -> Array:
-    """x̄ = ȳ σ(x)"""
+    """x̄ = ȳ σ(x), since d/dx log(1 + eˣ) = eˣ / (1 + eˣ)"""
     return dy * _sigmoid(xp, x)
 
 
@@ -88,7 +88,7 @@ def gelu(xp: Namespace, x: Array) -> Forward:
 
 
 def gelu_backward(xp: Namespace, dy: Array, cache: tuple[Array, Array]) -> Array:
-    """x̄ = ȳ (Φ(x) + x φ(x)),   φ(x) = e^(−x²/2) / √(2π)"""
+    """x̄ = ȳ (Φ(x) + x φ(x)), by the product rule with Φ′(x) = φ(x) = e^(−x²/2) / √(2π)"""
     x, cdf = cache
     near = _within(xp, x, 40.0)  # farther out, φ is 0 in every dtype, and x² may overflow
     return dy * (cdf + near * (xp.exp(-0.5 * (near * near)) / sqrt(2.0 * pi)))
@@ -102,7 +102,7 @@ def gelu_tanh(xp: Namespace, x: Array) -> Forward:
 
 
 def gelu_tanh_backward(xp: Namespace, dy: Array, cache: tuple[Array, Array]) -> Array:
-    """x̄ = ȳ ((1 + t) / 2 + x (1 − t²) √(2/π) (1 + 3 · 0.044715 x²) / 2)"""
+    """x̄ = ȳ ((1 + t) / 2 + x t′ / 2),   t′ = (1 − t²) √(2/π) (1 + 3 · 0.044715 x²) by the chain rule"""
     near, t = cache
     slope = GELU_SCALE * (1.0 + 3.0 * GELU_CUBIC * (near * near))
     return dy * (0.5 * (1.0 + t) + 0.5 * near * (1.0 - t * t) * slope)
@@ -122,7 +122,7 @@ def softmax(xp: Namespace, x: Array, *, axis: int) -> Forward:
 
 
 def softmax_backward(xp: Namespace, dy: Array, cache: tuple[Array, int]) -> Array:
-    """x̄ = p (ȳ − Σ ȳ p)"""
+    """x̄ = p (ȳ − Σ ȳ p), since ∂pᵢ/∂xⱼ = pᵢ (δᵢⱼ − pⱼ) and x̄ⱼ = Σᵢ ȳᵢ ∂pᵢ/∂xⱼ"""
     p, axis = cache
     return p * (dy - xp.sum(dy * p, axis=axis, keepdims=True))
 
@@ -137,7 +137,7 @@ def log_softmax(xp: Namespace, x: Array, *, axis: int) -> Forward:
 
 
 def log_softmax_backward(xp: Namespace, dy: Array, cache: tuple[Array, int]) -> Array:
-    """x̄ = ȳ − e^y Σ ȳ"""
+    """x̄ = ȳ − e^y Σ ȳ, since ∂yᵢ/∂xⱼ = δᵢⱼ − pⱼ with p = e^y"""
     y, axis = cache
     return dy - xp.exp(y) * xp.sum(dy, axis=axis, keepdims=True)
 

@@ -67,7 +67,7 @@ def tanh(xp: Namespace, x: Array) -> Forward:
 
 
 def tanh_backward(xp: Namespace, dy: Array, y: Array) -> Array:
-    """x̄ = ȳ (1 − y²)"""
+    """x̄ = ȳ (1 − y²), since tanh′ = 1 − tanh²"""
     return dy * (1.0 - y * y)
 
 

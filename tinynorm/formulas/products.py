@@ -11,7 +11,7 @@ def matmul(xp: Namespace, a: Array, b: Array, *, needs: Needs = (True, True)) ->
 def matmul_backward(
     xp: Namespace, dy: Array, cache: tuple[Array, Array, bool, bool], needs: Needs = (True, True)
 ) -> tuple[Array | None, Array | None]:
-    """Ā = Ȳ Bᵀ ;   B̄ = Aᵀ Ȳ"""
+    """Ā = Ȳ Bᵀ ;   B̄ = Aᵀ Ȳ ;   for Yᵢⱼ = Σₖ Aᵢₖ Bₖⱼ means Āᵢₖ = Σⱼ Ȳᵢⱼ Bₖⱼ and B̄ₖⱼ = Σᵢ Aᵢₖ Ȳᵢⱼ"""
     a, b, row, column = cache
     if column:
         dy = dy[..., None]

@@ -110,7 +110,7 @@ def var(xp: Namespace, x: Array, *, axis: Axis, ddof: float, keepdims: bool) -> 
 
 
 def var_backward(xp: Namespace, dy: Array, cache: tuple[Array, float, Axis]) -> Array:
-    """x̄ = 2 ȳ c / (n − ddof) ; the mean's own gradient vanishes because Σ c = 0"""
+    """x̄ = 2 ȳ c / (n − ddof), since ∂cᵢ/∂xⱼ = δᵢⱼ − 1/n and Σ c = 0"""
     c, n, axis = cache
     return _restore(xp, dy, c.shape, axis) * (c * (2.0 / n))
 
@@ -126,7 +126,7 @@ def logsumexp(xp: Namespace, x: Array, *, axis: Axis, keepdims: bool) -> Forward
 
 
 def logsumexp_backward(xp: Namespace, dy: Array, cache: tuple[Array, Array, Axis]) -> Array:
-    """x̄ = ȳ softmax(x)"""
+    """x̄ = ȳ softmax(x), since ∂y/∂xⱼ = e^(xⱼ) / Σ eˣ"""
     e, total, axis = cache
     return _restore(xp, dy, e.shape, axis) * (e / total)
 
