@@ -1,6 +1,7 @@
 """What the examples share: the digits, the scales inside a stack of layers, and how a script ends."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -79,20 +80,25 @@ def picture_file(text: str) -> str:
         raise argparse.ArgumentTypeError(f"{text!r} must end in a picture's suffix, one of {', '.join(sorted(kinds))}")
     if not file.parent.is_dir():
         raise argparse.ArgumentTypeError(f"there is no directory {str(file.parent)!r} to write {file.name!r} into")
+    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written to")
     return text
 
 
 def run(main: Callable[[], None]) -> None:
     """Run a script's main function: what the user can mend ends in one sentence and exit status 2, not a traceback."""
-    try:
-        main()
-    except (
+    mendable = (
         tn.errors.ArgumentError,
         tn.errors.DataError,
         tn.errors.DeviceError,
         tn.errors.MissingExtraError,
         OSError,
-    ) as error:
+    )
+    try:
+        # The matrices are small: a second BLAS thread gains nothing, and costs much where another program is at work.
+        with optional("threadpoolctl", "examples").threadpool_limits(1, user_api="blas"):
+            main()
+    except mendable as error:
         print(f"{sys.argv[0]}: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:

@@ -63,7 +63,12 @@ class History(NamedTuple):
 
 def load(args: argparse.Namespace, rng: np.random.Generator) -> Split:
     """The digits, or MNIST."""
-    return Split(*tn.data.mnist(args.data)) if args.data else digits(rng)
+    if args.data is None:
+        return digits(rng)
+    split = Split(*tn.data.mnist(args.data))
+    if 0 in (len(split.y_train), len(split.y_test)):
+        raise tn.errors.DataError(f"--data: the files in {args.data} hold no images")
+    return split
 
 
 def train(model: tn.nn.Module, split: Split, args: argparse.Namespace, rng: np.random.Generator) -> History:
@@ -155,9 +160,13 @@ def main() -> None:
     rows = look_inside(model, split, args.device)
     if not args.quiet:
         print(table(rows))
-    if args.plot:
-        plot(args.plot, history, rows, f"pre-norm MLP, {args.depth} blocks of width {args.width}, norm: {args.norm}")
-    print(f"test accuracy: {accuracy(model, split.x_test, split.y_test, args.device):.4f}")
+    try:
+        if args.plot:
+            plot(
+                args.plot, history, rows, f"pre-norm MLP, {args.depth} blocks of width {args.width}, norm: {args.norm}"
+            )
+    finally:  # the result is not lost with the picture
+        print(f"test accuracy: {history.accuracy[-1]:.4f}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ def python_blocks(document: str) -> list[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_code_blocks_run(document: str) -> None:
+def test_code_blocks_run(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
     blocks = python_blocks(document)
     assert blocks

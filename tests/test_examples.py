@@ -98,6 +98,10 @@ def test_mnist_files(tmp_path: Path) -> None:
 
 def test_wrong_options_end_in_one_sentence(tmp_path: Path) -> None:
     assert_one_sentence(train("--data", str(tmp_path)), str(tmp_path), "train-images-idx3-ubyte")
+    assert_one_sentence(train("--data", str(tmp_path / "nowhere")), "nowhere is not there")
+    assert_one_sentence(train("--data", ""), "train-images-idx3-ubyte")
+    (tmp_path / "folder.png").mkdir()
+    assert_one_sentence(train("--plot", str(tmp_path / "folder.png")), "folder.png", "cannot be written")
     assert_one_sentence(train("--plot", str(tmp_path / "no" / "x.png")), "no directory", "x.png")
     assert_one_sentence(train("--plot", "x.docx"), "'x.docx'", "png")
     assert_one_sentence(train("--lr", "-1"), "lr", ">= 0")
@@ -126,6 +130,13 @@ def test_what_is_not_installed_is_named(missing: str, options: list[str], fragme
         f"sys.argv = ['train_mlp.py', *{options!r}]; runpy.run_path('examples/train_mlp.py', run_name='__main__')"
     )
     assert_one_sentence(run("-c", script), *fragments)
+
+
+def test_mnist_files_without_images(tmp_path: Path) -> None:
+    for split in ("train", "t10k"):
+        (tmp_path / f"{split}-images-idx3-ubyte").write_bytes(b"\0\0\x08\x03" + struct.pack(">3I", 0, 28, 28))
+        (tmp_path / f"{split}-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01" + struct.pack(">I", 0))
+    assert_one_sentence(train("--data", str(tmp_path)), "no images")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")

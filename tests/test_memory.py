@@ -626,8 +626,20 @@ def test_order_and_sign_of_zero_count():
 # Copies, and what leaves the library
 
 
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))])
-def test_a_copy_shares_no_memory(rng, duplicate):
+def test_a_shallow_copy_shares_memory_and_the_watch_over_it(rng):
+    x = leaf(rng.normal(size=3))
+    y, twin = x * x, copy.copy(x)
+    assert twin.data is x.data
+    twin.data[...] = 7.0
+    with pytest.raises(tn.errors.GraphError, match="multiply still needs"):
+        y.sum().backward()
+    z = copy.copy(x * 3.0)
+    z.sum().backward()
+    np.testing.assert_array_equal(x.grad, 3.0)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))])
+def test_a_deep_copy_shares_no_memory(rng, duplicate):
     x = leaf(rng.normal(size=3))
     (x * x).sum().backward()
     y, twin, before = x * x, duplicate(x), x.data.copy()

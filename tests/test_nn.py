@@ -1311,3 +1311,15 @@ def test_a_model_learns_by_its_gradients() -> None:
         for p in model.parameters():
             p.data -= 0.1 * p.grad
     assert losses[-1] < 0.5 * losses[0]
+
+
+def test_a_list_that_is_filled_after_its_assignment_is_refused_when_parameters_are_asked_for():
+    class Late(nn.Module):
+        def __init__(self):
+            self.layers = []
+            self.layers.append(nn.Linear(2, 2, rng=0))
+
+    model = Late()
+    for ask in (lambda: list(model.parameters()), model.state_dict, model.zero_grad, lambda: model.to("cpu")):
+        with pytest.raises(ArgumentError, match=r"Late\.layers: parameters in a plain list.*Sequential"):
+            ask()

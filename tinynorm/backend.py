@@ -79,7 +79,7 @@ def _device_index(device: str) -> int | None:
         return None
     kind, _, number = device.partition(":") if isinstance(device, str) else ("", "", "")
     if kind != "cuda" or not (number.isdecimal() or device == "cuda"):
-        raise DeviceError(f'unknown device {device!r}: write "cpu", "cuda" or "cuda:N"')
+        raise DeviceError(f'unknown device {device!r}: write "cpu", "cuda" or "cuda:N" (for dtypes there is astype)')
     return int(number or 0)
 
 

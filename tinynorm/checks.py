@@ -72,6 +72,8 @@ def one_axis_or_all(name: str, x: Array, *, axis: Any) -> None:
 def reduction(name: str, x: Array, *, axis: Axis, **params: Any) -> None:
     """An axis, a tuple of axes that names none twice, or None for all."""
     several = axis if isinstance(axis, tuple) else () if axis is None else (axis,)
+    if any(isinstance(a, bool) or not isinstance(a, (int, np.integer)) for a in several):
+        raise DTypeError(f"{name}: axis must be an integer, a tuple of integers or None, not {axis!r}")
     for a in several:
         one_axis(name, x, axis=a)
     if len({a % x.ndim for a in several}) < len(several):
@@ -175,7 +177,7 @@ def floating(name: str, **arrays: Array | None) -> None:
 def normalizable(name: str, shape: Shape) -> None:
     """A normalized_shape must have axes, and elements along each."""
     if not shape or any(n < 1 for n in shape):
-        raise ShapeError(f"{name}: normalized_shape {shape} holds no elements, so there is nothing to normalize")
+        raise ShapeError(f"{name}: normalized_shape {shape} must hold one size or more, each at least 1")
 
 
 def normalized(name: str, x: Array, shape: Shape, weight: Array | None, bias: Array | None = None) -> None:

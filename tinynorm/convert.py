@@ -60,6 +60,8 @@ def _from_python(name: str, data: Any, dtype: Any) -> Array:
         raise ShapeError(f"{name}: nested lists must be of equal length ({error})") from error
     except OverflowError as error:
         raise ArgumentError(f"{name}: the numbers do not fit {np.dtype(dtype)} ({error})") from error
+    if array.dtype.kind not in "fiub":
+        raise DTypeError(f"{name}: tensors hold floats, integers and bools, not {type(data).__name__} ({array.dtype})")
     listed = isinstance(data, (float, list, tuple)) and not isinstance(data, np.generic)
     return array.astype(np.float32) if listed and array.dtype == np.float64 else array
 

@@ -81,7 +81,7 @@ def _with_gradients_of_its_own(formula: Formula) -> Formula:
     def backward(xp: Any, dy: Any, cache: Any, *needs: Any) -> Any:
         gradients = formula(xp, dy, cache, *needs)
         cached = {id(array) for array in cached_arrays(cache)}
-        several = gradients if isinstance(gradients, tuple) else (gradients,)
+        several = gradients if isinstance(gradients, (tuple, list)) else (gradients,)
         return tuple(g.copy() if id(g) in cached else g for g in several)
 
     return backward

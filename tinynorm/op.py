@@ -65,7 +65,7 @@ class Op:
         except FORESEEN as error:
             raise _typed(self.name, error, inputs) from error
         if not isinstance(result, tuple) or len(result) != 2:
-            raise ArgumentError(f"{self.name}: a forward formula must return (y, cache), not {type(result).__name__}")
+            raise ArgumentError(f"{self.name}: a forward formula must return two things, (y, cache)")
         y, cache = computed(self.name, "the forward formula's y", result[0]), result[1]
         if half and y.dtype == np.float32 and _promoted(inputs) == np.float16:
             y = y.astype(np.float16)
@@ -81,7 +81,7 @@ class Op:
             raise
         except FORESEEN as error:
             raise _typed(f"backward: {self.name}", error, (dy,)) from error
-        return gradients if isinstance(gradients, tuple) else (gradients,)
+        return tuple(gradients) if isinstance(gradients, (tuple, list)) else (gradients,)
 
 
 # What NumPy raises for arrays that do not suit it.

@@ -475,8 +475,12 @@ class Tensor:
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else str(self)
 
+    def __copy__(self) -> "Tensor":
+        """Another Tensor on the same memory, with the same history."""
+        return self._wrap(self._data, self._memory, self._source)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickle and copy: a leaf with a copy of the data."""
+        """For pickle and copy.deepcopy: a leaf with a copy of the data."""
         if isinstance(self._source, Node):
             raise GraphError(f"copy: the result of {self._source.op.name} has a history; detach() it first")
         grad = None if self.grad is None else backend.copy(self.grad)

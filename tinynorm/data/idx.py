@@ -118,6 +118,8 @@ def _mnist_split(directory: Path, split: str) -> tuple[NDArray[np.float32], NDAr
 
 
 def _find(directory: Path, stem: str, kind: str) -> Path:
+    if not directory.is_dir():
+        raise _not_mnist(f"{directory} is not there")
     names = [f"{stem}{mark}{kind}-ubyte{suffix}" for mark in "-." for suffix in ("", ".gz")]
     for name in names:
         if (directory / name).is_file():  # a file: one popular archive unpacks into folders of the same names

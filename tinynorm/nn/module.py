@@ -55,11 +55,7 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         """Assign. What would make a parameter disappear is refused."""
         where = f"{type(self).__name__}.{name}"
-        if _hides_parameters(value):
-            raise ArgumentError(
-                f"{where}: parameters in a plain {type(value).__name__} would not be found; hold modules in "
-                "nn.Sequential, or assign each to an attribute of its own"
-            )
+        _refuse_hidden(where, value)
         if isinstance(vars(self).get(name), Parameter) and not isinstance(value, (Parameter, type(None))):
             raise ArgumentError(
                 f"{where}: holds a Parameter, which this would replace by a {type(value).__name__}; change its values "
@@ -87,6 +83,9 @@ class Module:
         """Every parameter under every name it has: a tied one comes more than once."""
         for prefix, module in self.named_modules():
             for name, value in vars(module).items():
+                _refuse_hidden(
+                    f"{type(module).__name__}.{name}", value
+                )  # it may have been filled since it was assigned
                 if isinstance(value, Parameter):
                     yield (f"{prefix}.{name}" if prefix else name), value
 
@@ -174,6 +173,15 @@ class Module:
         children = [f"({name}): {child!r}".replace("\n", "\n  ") for name, child in self.named_children()]
         body = "".join(f"\n  {child}" for child in children) + ("\n" if children else "")
         return f"{type(self).__name__}({self.extra_repr()}{body})"
+
+
+def _refuse_hidden(where: str, value: Any) -> None:
+    """Parameters or modules in plain containers, at any depth, would not be found."""
+    if _hides_parameters(value):
+        raise ArgumentError(
+            f"{where}: parameters in a plain {type(value).__name__} would not be found; hold modules in "
+            "nn.Sequential, or assign each to an attribute of its own"
+        )
 
 
 def _hides_parameters(value: Any) -> bool:
