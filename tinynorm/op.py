@@ -13,6 +13,9 @@ from .formulas.types import Array, Namespace
 
 Formula = Callable[..., Any]
 
+# What NumPy raises for arrays that do not suit it.
+FORESEEN = (IndexError, OverflowError, TypeError, ValueError)
+
 
 class Op:
     """A pair of pure functions, and what the engine must know to run it.
@@ -82,10 +85,6 @@ class Op:
         except FORESEEN as error:
             raise _typed(f"backward: {self.name}", error, (dy,)) from error
         return tuple(gradients) if isinstance(gradients, (tuple, list)) else (gradients,)
-
-
-# What NumPy raises for arrays that do not suit it.
-FORESEEN = (IndexError, OverflowError, TypeError, ValueError)
 
 
 def _takes_needs(formula: Formula) -> bool:
