@@ -176,7 +176,7 @@ def claims(starts: list[Look], losses: list[list[float]], ends: list[Look], d: i
         claim("Pre-norm: training works; test accuracy", 0.95, 1.06, layer, rms),
         claim("Pre-norm: RMSNorm is much like LayerNorm; ratio of test accuracies", 1, 1.03, rms / layer),
         claim("Post-norm: the stream is 1 after every block; least", 1, 1.01, *a[3:, 1:].min(axis=1)),
-        claim(f"Post-norm: the gradient at block 1 is roughly that at block {d}; ratio", 1, 30, *back[3:]),
+        claim(f"Post-norm: the gradient is of one order from block {d} to 1 (within ×30); ratio", 1, 30, *back[3:]),
         claim(f"Post-norm: at block {d} it is √{d} × pre-norm's (Xiong et al.)", sqrt(d), 2, *g[3:, d] / g[1:3, d]),
         claim(f"Post-norm: training, without warm-up, fails (Xiong et al.), {lost}; test accuracy", 0.1, 2, *post),
     ]

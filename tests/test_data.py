@@ -157,11 +157,12 @@ def test_batch_size_must_be_a_positive_integer(batch_size: object) -> None:
         data.batches(np.zeros(3), np.zeros(3), batch_size)
 
 
-def test_lists_are_refused() -> None:
-    with pytest.raises(tn.errors.DTypeError, match=r"batches: x is a list, not an array; pass np\.asarray\(x\)"):
-        data.batches([1, 2], np.zeros(2), 1)
-    with pytest.raises(tn.errors.DTypeError, match=r"batches: y is a list"):
-        data.batches(np.zeros(2), [1, 2], 1)
+def test_lists_are_made_arrays() -> None:
+    ((x, y),) = data.batches([[0.5], [1.5]], [7, 8], 2, shuffle=False)
+    assert (x.dtype, y.dtype) == (np.float32, np.int64)
+    assert (x.tolist(), y.tolist()) == ([[0.5], [1.5]], [7, 8])
+    with pytest.raises(tn.errors.DTypeError, match="batches: y is a dict, not an array"):
+        data.batches(np.zeros(2), {0: 1, 1: 2}, 1)
 
 
 def test_pandas_is_refused_because_it_indexes_by_label() -> None:

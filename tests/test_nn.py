@@ -1279,12 +1279,19 @@ def test_mlp_bad_arguments(wrong: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "activation",
-    [nn.ReLU(), "relu", None, tn.functional.relu, lambda: tn.functional.relu],
-    ids=["instance", "str", "None", "function", "makes a function"],
+    ["rellu", None, tn.functional.relu, lambda: tn.functional.relu],
+    ids=["str", "None", "function", "makes a function"],
 )
 def test_mlp_activation_makes_a_module(activation: Any) -> None:
     with pytest.raises(TinynormError):
         nn.PreNormMLP(2, 3, 1, 2, activation=activation, rng=0)
+
+
+@pytest.mark.parametrize("activation", ["gelu", nn.GELU, nn.GELU(), lambda: nn.GELU()])
+def test_mlp_takes_an_activation_by_name_by_class_or_as_a_module(activation: Any) -> None:
+    model = nn.PreNormMLP(2, 3, 2, 2, activation=activation, rng=0)
+    assert [repr(block.body[1]) for block in model.blocks] == ["GELU(approximate='none')"] * 2
+    assert model(np.ones((1, 2), np.float32)).shape == (1, 2)
 
 
 def test_mlp_takes_any_maker_of_modules() -> None:
@@ -1323,3 +1330,12 @@ def test_a_list_that_is_filled_after_its_assignment_is_refused_when_parameters_a
     for ask in (lambda: list(model.parameters()), model.state_dict, model.zero_grad, lambda: model.to("cpu")):
         with pytest.raises(ArgumentError, match=r"Late\.layers: parameters in a plain list.*Sequential"):
             ask()
+
+
+@pytest.mark.parametrize(("module", "function"), [(nn.Softmax, "softmax"), (nn.LogSoftmax, "log_softmax")])
+def test_softmax_modules(module: Any, function: str) -> None:
+    x = np.random.default_rng(0).normal(size=(3, 4))
+    for axis in (-1, 0):
+        expected = getattr(tn.functional, function)(x, axis).numpy()
+        np.testing.assert_array_equal(module(axis)(x).numpy(), expected)
+        assert repr(module(axis)) == f"{module.__name__}(axis={axis})"

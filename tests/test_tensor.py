@@ -911,3 +911,41 @@ def test_requires_grad_on_integers_is_refused_and_changes_nothing():
     with pytest.raises(tn.errors.DTypeError, match="floating-point"):
         t.requires_grad = True
     assert t.requires_grad is False
+
+
+# Lists of Python numbers
+
+
+def test_a_dtype_that_is_asked_for_gets_all_digits_of_a_python_float():
+    for make in (tn.tensor, tn.as_tensor):
+        assert make(0.1, dtype=np.float64).item() == 0.1
+        assert make([[0.1], [0.2]], dtype=np.float64).numpy().tolist() == [[0.1], [0.2]]
+        assert make([0.1], dtype=np.float16).numpy()[0] == np.float16(0.1)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("numbers", [[0.1, 2.0], [1, 2], [True, False], (0.1, 2.0)], ids=str)
+def test_a_list_beside_a_floating_tensor_takes_its_dtype(dtype, numbers):
+    t = tn.tensor([1.5, -2.0], dtype=dtype)
+    same = np.array(numbers).astype(dtype)
+    for y, right in [
+        (t * numbers, t.data * same),
+        (numbers + t, same + t.data),
+        (tn.maximum(t, numbers), np.maximum(t.data, same)),
+        (tn.stack([t, numbers]), np.stack([t.data, same])),
+        (tn.concatenate([numbers, t]), np.concatenate([same, t.data])),
+        (tn.where([True, False], t, numbers), np.where([True, False], t.data, same)),
+    ]:
+        assert y.dtype == dtype
+        np.testing.assert_array_equal(y.numpy(), right)
+
+
+def test_as_tensor_can_ask_for_a_gradient():
+    a = np.array([1.0, 2.0])
+    t = tn.as_tensor(a, requires_grad=True)
+    (t * t).sum().backward()
+    np.testing.assert_array_equal(t.grad, 2.0 * a)
+    assert np.shares_memory(t.data, a)
+    assert tn.as_tensor(t, requires_grad=True) is t
+    with pytest.raises(tn.errors.DTypeError, match=r"^as_tensor: only floating-point"):
+        tn.as_tensor(np.arange(3), requires_grad=True)

@@ -746,3 +746,29 @@ def test_an_infinite_cotangent_stops_where_the_slope_is_0():
     np.testing.assert_array_equal(t.grad, [0.0, 1.0])
     x = tn.tensor(np.full(64, np.inf))
     assert set(F.dropout(x, 0.5, rng=0).numpy().tolist()) == {0.0, np.inf}
+
+
+def test_integers_in_lists_and_constants_of_losses_are_numbers_like_others():
+    """Python's own integers become floats; integer arrays are refused, since theirs would wrap around."""
+    for function in (F.relu, F.softmax, F.gelu, lambda x: F.rms_norm(x, 3), lambda x: F.linear(x, [[1, 2, 3]], [1])):
+        y = function([1, -2, 3])
+        assert y.dtype == np.float32
+        np.testing.assert_array_equal(y.numpy(), function([1.0, -2.0, 3.0]).numpy())
+    logits, whole = np.array([[0.5, 1.0, -1.0], [0.0, 2.0, 1.0]], np.float32), np.array([[1, 0, 2], [3, 1, 0]])
+    weighted = F.cross_entropy(logits, [0, 2], weight=[1, 2, 3])
+    assert weighted.dtype == np.float32
+    assert weighted.item() == F.cross_entropy(logits, [0, 2], weight=np.array([1.0, 2.0, 3.0])).item()
+    loss = F.mse_loss(logits, whole)
+    assert loss.dtype == np.float32
+    np.testing.assert_allclose(loss.item(), np.mean((logits - whole) ** 2), rtol=1e-6)
+
+
+def test_clip_by_either_name():
+    x = made(real, (3, 4))
+    np.testing.assert_array_equal(tn.clip(x, min=-0.5, max=0.5).numpy(), np.clip(x, -0.5, 0.5))
+    np.testing.assert_array_equal(tn.clip(x, -0.5, max=0.5).numpy(), np.clip(x, -0.5, 0.5))
+
+
+def test_concatenate_flattens_without_an_axis():
+    x, y = made(real, (2, 3)), made(real, (4,), seed=1)
+    np.testing.assert_array_equal(tn.concatenate([x, y], axis=None).numpy(), np.concatenate([x, y], axis=None))

@@ -13,7 +13,7 @@ from .errors import DTypeError
 from .formulas.types import Axis
 from .op import Op
 from .subscripts import parse, repetition, unused
-from .tensor import Tensor, apply, fresh, operand
+from .tensor import Tensor, apply, fresh, operand, weak_lists
 
 __all__ = [
     "abs", "broadcast_to", "clip", "concatenate", "cos", "cumsum", "einsum", "erf", "exp", "expm1", "log", "log1p",
@@ -28,7 +28,8 @@ def _of_one(op: Op, x: Any, **params: Any) -> Tensor:
 
 def _several(name: str, tensors: Any) -> list[Tensor]:
     try:
-        return [operand(name, t) for t in tensors]
+        members = [t if isinstance(t, (list, tuple)) else operand(name, t) for t in tensors]
+        return weak_lists(name, members)
     except TypeError as error:
         if isinstance(error, DTypeError):
             raise
@@ -179,8 +180,10 @@ def where(condition: Any, a: Any, b: Any) -> Tensor:
     return apply(table.where, chosen, a, b)
 
 
-def clip(x: Any, a_min: Any = None, a_max: Any = None) -> Tensor:
+def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Tensor:
     """Each element, moved to the nearer bound when it lies outside of them; a bound that is None does not bind.
+
+    The bounds have two names each, as in NumPy.
 
     Inside, both ends included, the gradient goes to x; outside, to the bound.
 
@@ -188,7 +191,7 @@ def clip(x: Any, a_min: Any = None, a_max: Any = None) -> Tensor:
     >>> tn.clip([-3.0, 0.5, 3.0], -1.0, 1.0)
     Tensor([-1. ,  0.5,  1. ], dtype=float32)
     """
-    return apply(table.clip, operand("clip", x), a_min, a_max)
+    return apply(table.clip, operand("clip", x), min if a_min is None else a_min, max if a_max is None else a_max)
 
 
 # Reductions
@@ -312,14 +315,17 @@ def broadcast_to(x: Any, shape: Any) -> Tensor:
     return _of_one(table.broadcast_to, x, shape=sizes("broadcast_to", (shape,)))
 
 
-def concatenate(tensors: Any, axis: int = 0) -> Tensor:
-    """The tensors one after another along an axis that they have.
+def concatenate(tensors: Any, axis: int | None = 0) -> Tensor:
+    """The tensors one after another along an axis that they have; flattened when axis is None.
 
     >>> import tinynorm as tn
     >>> tn.concatenate([[1.0], [2.0, 3.0]])
     Tensor([1., 2., 3.], dtype=float32)
     """
-    return apply(table.concatenate, *_several("concatenate", tensors), axis=axis)
+    members = _several("concatenate", tensors)
+    if axis is None:
+        members, axis = [t.reshape(-1) for t in members], 0
+    return apply(table.concatenate, *members, axis=axis)
 
 
 def stack(tensors: Any, axis: int = 0) -> Tensor:

@@ -63,10 +63,17 @@ def _integer_axis(name: str, axis: Any) -> None:
         raise DTypeError(f"{name}: axis must be an integer, not {axis!r}")
 
 
-def one_axis_or_all(name: str, x: Array, *, axis: Any) -> None:
+def line_axis(name: str, x: Array, *, axis: Any) -> None:
+    """An axis to go along. As in NumPy, a scalar counts as a line of one element, whose axis is 0 or −1."""
+    _integer_axis(name, axis)
+    if x.ndim or axis not in (0, -1):
+        one_axis(name, x, axis=axis)
+
+
+def line_axis_or_all(name: str, x: Array, *, axis: Any) -> None:
     """An axis, or None."""
     if axis is not None:
-        one_axis(name, x, axis=axis)
+        line_axis(name, x, axis=axis)
 
 
 def reduction(name: str, x: Array, *, axis: Axis, **params: Any) -> None:
@@ -75,8 +82,8 @@ def reduction(name: str, x: Array, *, axis: Axis, **params: Any) -> None:
     if any(isinstance(a, bool) or not isinstance(a, (int, np.integer)) for a in several):
         raise DTypeError(f"{name}: axis must be an integer, a tuple of integers or None, not {axis!r}")
     for a in several:
-        one_axis(name, x, axis=a)
-    if len({a % x.ndim for a in several}) < len(several):
+        line_axis(name, x, axis=a)
+    if len({a % max(x.ndim, 1) for a in several}) < len(several):
         raise OutOfRangeError(f"{name}: axis {axis} names an axis of shape {x.shape} twice")
 
 

@@ -63,7 +63,7 @@ def _from_python(name: str, data: Any, dtype: Any) -> Array:
     if array.dtype.kind not in "fiub":
         raise DTypeError(f"{name}: tensors hold floats, integers and bools, not {type(data).__name__} ({array.dtype})")
     listed = isinstance(data, (float, list, tuple)) and not isinstance(data, np.generic)
-    return array.astype(np.float32) if listed and array.dtype == np.float64 else array
+    return array.astype(np.float32) if listed and dtype is None and array.dtype == np.float64 else array
 
 
 def sizes(name: str, arguments: tuple[Any, ...]) -> tuple[int, ...]:

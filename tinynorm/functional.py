@@ -42,7 +42,7 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
     >>> tn.functional.linear([[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0], [0.0, 1.0]], [0.0, 0.0, 10.0])
     Tensor([[11., 17., 12.]], dtype=float32)
     """
-    x, weight, bias = operand("linear", x), operand("linear", weight), _optional("linear", bias)
+    x, weight, bias = _floats("linear", x), _floats("linear", weight), _optional("linear", bias)
     checks.floating("linear", x=x, weight=weight, bias=bias)
     return apply(table.linear, x, weight, bias)
 
@@ -70,7 +70,7 @@ def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | Non
     >>> tn.functional.rms_norm([3.0, 4.0], 2, eps=0.0).numpy().round(4)
     array([0.8485, 1.1314], dtype=float32)
     """
-    x, weight = operand("rms_norm", x), _optional("rms_norm", weight)
+    x, weight = _floats("rms_norm", x), _optional("rms_norm", weight)
     shape = sizes("rms_norm", (normalized_shape,))
     checks.floating("rms_norm", x=x, weight=weight)
     checks.normalized("rms_norm", x, shape, weight)
@@ -100,7 +100,7 @@ def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = No
     >>> tn.functional.layer_norm([3.0, 4.0], 2, eps=0.0)
     Tensor([-1.,  1.], dtype=float32)
     """
-    x, weight, bias = operand("layer_norm", x), _optional("layer_norm", weight), _optional("layer_norm", bias)
+    x, weight, bias = _floats("layer_norm", x), _optional("layer_norm", weight), _optional("layer_norm", bias)
     shape = sizes("layer_norm", (normalized_shape,))
     checks.floating("layer_norm", x=x, weight=weight, bias=bias)
     checks.normalized("layer_norm", x, shape, weight, bias)
@@ -217,7 +217,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, rng: np.random.Genera
     >>> tn.functional.dropout(tn.tensor([1.0, 2.0, 3.0, 4.0]), p=0.5, rng=0)
     Tensor([2., 0., 0., 0.], dtype=float32)
     """
-    source = operand("dropout", x)
+    source = _floats("dropout", x)
     checks.floating("dropout", x=source)
     p = fraction("dropout", "p", p)
     if not training or p == 0:
@@ -280,8 +280,9 @@ def mse_loss(x: Any, target: Any, reduction: str = "mean") -> Tensor:
     >>> tn.functional.mse_loss([1.0, 2.0], [1.0, 4.0])
     Tensor(2., dtype=float32)
     """
-    x, target = operand("mse_loss", x), operand("mse_loss", target)
-    checks.floating("mse_loss", x=x, target=target)
+    x, target = _floats("mse_loss", x), _floats("mse_loss", target)
+    checks.floating("mse_loss", x=x)
+    target = target if target.dtype.kind == "f" else target.astype(x.dtype)
     checks.same_shape("mse_loss", x=x, target=target)
     choice("mse_loss", "reduction", reduction, REDUCTIONS)
     if reduction == "mean":
@@ -302,10 +303,10 @@ def _class_loss(
 ) -> Tensor:
     """A loss on class indices, written as distributions. `argument` is what the scores are called in errors."""
     name = op.name
-    scores, target, weight = operand(name, scores), operand(name, target), _optional(name, weight)
+    scores, target, weight = _floats(name, scores), operand(name, target), _optional(name, weight)
     ignored = integer(name, "ignore_index", ignore_index)
     choice(name, "reduction", reduction, REDUCTIONS)
-    checks.floating(name, **{argument: scores, "weight": weight})
+    checks.floating(name, **{argument: scores})
     checks.constant(name, weight=weight)
     w = None if weight is None else weight._data
     xp = backend.common_namespace(name, (scores._data, target._data, w))
@@ -326,13 +327,18 @@ def _class_loss(
 
 
 def _activate(op: Op, x: Any, **params: Any) -> Tensor:
-    x = operand(op.name, x)
+    x = _floats(op.name, x)
     checks.floating(op.name, x=x)
     return apply(op, x, **params)
 
 
+def _floats(name: str, value: Any) -> Tensor:
+    """The operand. Python numbers and lists, integers too, become float32; arrays and Tensors keep their dtype."""
+    return operand(name, value, np.float32 if isinstance(value, (int, float, list, tuple)) else None)
+
+
 def _optional(name: str, value: Any) -> Tensor | None:
-    return None if value is None else operand(name, value)
+    return None if value is None else _floats(name, value)
 
 
 def _last(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -48,7 +48,7 @@ def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_gra
     return Tensor._wrap(backend.copy(moved), Memory(), leaf)
 
 
-def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> "Tensor":
+def as_tensor(data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> "Tensor":
     """A Tensor that shares the data's memory where it can; a Tensor passes through.
 
     An array of another dtype, byte order or device is copied, as lists and numbers are. See `tensor` for the dtypes.
@@ -62,7 +62,10 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> "Tenso
     Tensor([5., 0.], dtype=float64)
     """
     made = operand("as_tensor", data, dtype)
-    return made if device is None else made.to(device)
+    made = made if device is None else made.to(device)
+    if requires_grad and not made.requires_grad:
+        made = Tensor._wrap(made._data, made._memory, _leaf("as_tensor", made._data, True))
+    return made
 
 
 def operand(name: str, value: Any, dtype: Any = None) -> "Tensor":
@@ -101,6 +104,8 @@ def _leaf(name: str, array: Array, requires_grad: bool) -> Leaf | None:
 def apply(op: Op, *inputs: Any, **params: Any) -> "Tensor":
     """Run an operation on Tensors, arrays, numbers or None, and record it if a gradient is wanted."""
     operands = [_operand(op.name, value) for value in inputs]
+    if any(isinstance(value, (list, tuple)) for value in operands):
+        operands = weak_lists(op.name, operands)
     tensors = [value for value in operands if isinstance(value, Tensor)]
     if not tensors:
         operands = [None if value is None else operand(op.name, value) for value in operands]
@@ -123,14 +128,21 @@ def apply(op: Op, *inputs: Any, **params: Any) -> "Tensor":
 
 
 def _operand(name: str, value: Any) -> Any:
-    """A Tensor; or a number or None, which stay as they are, so that NumPy's promotion can judge them."""
-    if value is None or isinstance(value, (Tensor, bool, int, float)):
+    """A Tensor; or a number, a list or None, which stay as they are: they take the dtype of what they meet."""
+    if value is None or isinstance(value, (Tensor, bool, int, float, list, tuple)):
         return value
     if isinstance(value, np.generic) and value.dtype.kind in "fiub":
         return value
     if isinstance(value, (str, bytes, complex, np.generic)):
         raise DTypeError(f"{name}: {value!r} is no real number; tensors hold floats, integers and bools")
     return operand(name, value)
+
+
+def weak_lists(name: str, operands: list[Any]) -> list[Any]:
+    """The operands with lists made Tensors. Beside floating Tensors they take their dtype, as Python numbers do."""
+    floating = [value.dtype for value in operands if hasattr(value, "dtype") and value.dtype.kind == "f"]
+    dtype = np.result_type(*floating) if floating else None
+    return [operand(name, value, dtype) if isinstance(value, (list, tuple)) else value for value in operands]
 
 
 def _memory_of(y: Array, tensors: "list[Tensor]") -> Memory:

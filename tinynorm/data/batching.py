@@ -5,6 +5,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from ..convert import real_array
 from ..errors import DTypeError, ShapeError
 from ..options import count
 from ..random import generator
@@ -33,7 +34,7 @@ def batches(
     """Iterate once over the rows of x and y in mini-batches: one call is one epoch.
 
     x (N, ...) and y (N, ...) are NumPy arrays, CuPy arrays or Tensors of any dtype; each batch is a pair of the same
-    kinds with up to `batch_size` rows. A list, or a pandas object (which indexes by label), is refused.
+    kinds with up to `batch_size` rows. Lists are made arrays; a pandas object, which indexes by label, is refused.
 
     With `shuffle`, each call draws one permutation from `rng`: pass the same Generator to every epoch, since an int
     seed repeats one order; None is the library's default. Without `shuffle`, the batches are views of x and y.
@@ -55,11 +56,7 @@ def batches(
     >>> float(sum(len(labels) * labels.mean() for _, labels in batches(x, y, 2, rng=rng)) / len(y))
     2.0
     """
-    for name, rows in (("x", x), ("y", y)):
-        if not hasattr(rows, "shape") or hasattr(rows, "iloc"):
-            raise DTypeError(f"batches: {name} is a {type(rows).__name__}, not an array; pass np.asarray({name})")
-        if not rows.shape:
-            raise ShapeError(f"batches: {name} is 0-d and has no rows; give it a first axis, one entry per example")
+    x, y = _rows("x", x), _rows("y", y)
     n = x.shape[0]
     if n != y.shape[0]:
         raise ShapeError(f"batches: x has {n} rows and y has {y.shape[0]}; give exactly one row of y per row of x")
@@ -72,3 +69,13 @@ def batches(
         return ((x[part], y[part]) for part in parts)
     order = rng.permutation(n)  # on the host: the same seed gives the same batches on every device
     return ((x[order[part]], y[order[part]]) for part in parts)
+
+
+def _rows(name: str, data: Any) -> Any:
+    """An array of at least one row; a list is made one."""
+    rows = real_array("batches", data) if isinstance(data, (list, tuple)) else data
+    if not hasattr(rows, "shape") or hasattr(rows, "iloc"):
+        raise DTypeError(f"batches: {name} is a {type(rows).__name__}, not an array; pass np.asarray({name})")
+    if not rows.shape:
+        raise ShapeError(f"batches: {name} is 0-d and has no rows; give it a first axis, one entry per example")
+    return rows

@@ -9,8 +9,8 @@ from .types import Array, Axis, Forward, Namespace
 
 
 def reduced_axes(ndim: int, axis: Axis) -> tuple[int, ...]:
-    """The axes that are summed over, each as a number from 0 to ndim − 1."""
-    if axis is None:
+    """The axes that are summed over, each as a number from 0 to ndim − 1. A scalar has none, whatever axis is given."""
+    if axis is None or ndim == 0:
         return tuple(range(ndim))
     return tuple(a % ndim for a in (axis if isinstance(axis, tuple) else (axis,)))
 
@@ -39,7 +39,7 @@ def sum_backward(xp: Namespace, dy: Array, cache: tuple[tuple[int, ...], Axis]) 
 
 def mean(xp: Namespace, x: Array, *, axis: Axis, keepdims: bool) -> Forward:
     """y = Σ x / n"""
-    return xp.mean(x, axis=axis, keepdims=keepdims), (x.shape, axis)
+    return xp.mean(x, axis=reduced_axes(x.ndim, axis), keepdims=keepdims), (x.shape, axis)
 
 
 def mean_backward(xp: Namespace, dy: Array, cache: tuple[tuple[int, ...], Axis]) -> Array:
@@ -98,8 +98,9 @@ def prod_backward(xp: Namespace, dy: Array, cache: tuple[Array, Axis]) -> Array:
 
 def centred(xp: Namespace, x: Array, axis: Axis) -> Array:
     """c = x − mean(x). In exact arithmetic once is enough; twice removes what rounding leaves of a large mean."""
-    c = x - xp.mean(x, axis=axis, keepdims=True)
-    return c - xp.mean(c, axis=axis, keepdims=True)
+    axes = reduced_axes(x.ndim, axis)
+    c = x - xp.mean(x, axis=axes, keepdims=True)
+    return c - xp.mean(c, axis=axes, keepdims=True)
 
 
 def var(xp: Namespace, x: Array, *, axis: Axis, ddof: float, keepdims: bool) -> Forward:
@@ -144,5 +145,5 @@ def cumsum(xp: Namespace, x: Array, *, axis: int | None) -> Forward:
 def cumsum_backward(xp: Namespace, dy: Array, cache: tuple[tuple[int, ...], int | None]) -> Array:
     """x̄ⱼ = Σ_{i≥j} ȳᵢ: the running sum from the other end"""
     shape, axis = cache
-    end_to_start = (slice(None),) * (0 if axis is None else axis % len(shape)) + (slice(None, None, -1),)
+    end_to_start = (slice(None),) * (0 if axis is None else axis % dy.ndim) + (slice(None, None, -1),)
     return xp.reshape(xp.cumsum(dy[end_to_start], axis=axis)[end_to_start], shape)

@@ -1,6 +1,6 @@
 """Layers: modules that own their parameters and call `tinynorm.functional`."""
 
-from .activations import ELU, GELU, LeakyReLU, ReLU, Sigmoid, SiLU, Softplus, Tanh
+from .activations import ELU, GELU, LeakyReLU, LogSoftmax, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh
 from .blocks import PreNormBlock, PreNormMLP
 from .containers import Identity, Sequential
 from .dropout import Dropout
@@ -9,6 +9,6 @@ from .module import Module, Parameter
 from .norms import LayerNorm, RMSNorm
 
 __all__ = [
-    "ELU", "Dropout", "GELU", "Identity", "LayerNorm", "LeakyReLU", "Linear", "Module", "Parameter", "PreNormBlock",
-    "PreNormMLP", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid", "Softplus", "Tanh",
+    "ELU", "Dropout", "GELU", "Identity", "LayerNorm", "LeakyReLU", "Linear", "LogSoftmax", "Module", "Parameter",
+    "PreNormBlock", "PreNormMLP", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh",
 ]  # fmt: skip

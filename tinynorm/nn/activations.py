@@ -1,9 +1,10 @@
 """Activation functions as modules, for `Sequential`."""
 
+from collections.abc import Callable
 from typing import Any
 
 from .. import array, functional
-from ..options import choice, finite
+from ..options import choice, finite, integer
 from ..tensor import Tensor
 from .module import Module
 
@@ -131,3 +132,56 @@ class Tanh(Module):
     def forward(self, x: Any) -> Tensor:
         """Any shape to the same shape."""
         return array.tanh(x)
+
+
+class Softmax(Module):
+    """eˣ / Σ eˣ along an axis; see `functional.softmax`.
+
+    >>> import tinynorm as tn
+    >>> tn.nn.Softmax()([1000.0, 1000.0])
+    Tensor([0.5, 0.5], dtype=float32)
+    """
+
+    def __init__(self, axis: int = -1) -> None:
+        self.axis = integer("Softmax", "axis", axis)
+
+    def forward(self, x: Any) -> Tensor:
+        """Any shape to the same shape."""
+        return functional.softmax(x, self.axis)
+
+    def extra_repr(self) -> str:
+        """The arguments that `repr` shows."""
+        return f"axis={self.axis}"
+
+
+class LogSoftmax(Module):
+    """log(eˣ / Σ eˣ) along an axis; see `functional.log_softmax`.
+
+    >>> import tinynorm as tn
+    >>> tn.nn.LogSoftmax()([1000.0, 1000.0]).numpy().round(4)
+    array([-0.6931, -0.6931], dtype=float32)
+    """
+
+    def __init__(self, axis: int = -1) -> None:
+        self.axis = integer("LogSoftmax", "axis", axis)
+
+    def forward(self, x: Any) -> Tensor:
+        """Any shape to the same shape."""
+        return functional.log_softmax(x, self.axis)
+
+    def extra_repr(self) -> str:
+        """The arguments that `repr` shows."""
+        return f"axis={self.axis}"
+
+
+#: The elementwise ones by name, for whoever takes an activation as an option.
+ACTIVATIONS: dict[str, Callable[[], Module]] = {
+    "relu": ReLU,
+    "leaky_relu": LeakyReLU,
+    "elu": ELU,
+    "gelu": GELU,
+    "silu": SiLU,
+    "sigmoid": Sigmoid,
+    "softplus": Softplus,
+    "tanh": Tanh,
+}

@@ -10,7 +10,7 @@ from ..errors import ArgumentError
 from ..options import choice, count
 from ..random import generator
 from ..tensor import Tensor, operand
-from .activations import ReLU
+from .activations import ACTIVATIONS, ReLU
 from .containers import Identity, Sequential
 from .linear import Linear
 from .module import Module
@@ -52,7 +52,8 @@ class PreNormMLP(Module):
         out_features: the size of the last axis of the output.
         norm: "rms", "layer", or "none".
         expansion: a block's hidden size is expansion · width.
-        activation: makes the module between a block's two Linears.
+        activation: what stands between a block's two Linears: a class or function that makes a module, a module that
+            all blocks share, or a name such as "gelu".
         rng: a generator or seed for the initial weights.
         device: where the parameters live.
 
@@ -70,7 +71,7 @@ class PreNormMLP(Module):
         out_features: int,
         norm: str = "rms",
         expansion: int = 4,
-        activation: Callable[[], Module] = ReLU,
+        activation: str | Module | Callable[[], Module] = ReLU,
         *,
         rng: np.random.Generator | int | None = None,
         device: str = "cpu",
@@ -99,17 +100,17 @@ class PreNormMLP(Module):
         return result
 
 
-def _made(activation: Callable[[], Module]) -> Module:
-    """A new activation module for each block."""
-    wrong = ArgumentError(
-        f"PreNormMLP: activation must make a module when it is called, as the class nn.ReLU does, not {activation!r}"
-    )
-    if isinstance(activation, Module) or not callable(activation):
-        raise wrong
+def _made(activation: str | Module | Callable[[], Module]) -> Module:
+    """The activation module of one block."""
+    if isinstance(activation, str):
+        return ACTIVATIONS[choice("PreNormMLP", "activation", activation, ACTIVATIONS)]()
     try:
-        made = activation()
-    except TypeError as error:
-        raise wrong from error
+        made = activation if isinstance(activation, Module) else activation()
+    except TypeError:
+        made = None
     if not isinstance(made, Module):
-        raise wrong
+        raise ArgumentError(
+            "PreNormMLP: activation must be a module, a class or function that makes one, such as nn.ReLU, or a name "
+            f"such as 'gelu', not {activation!r}"
+        )
     return made
