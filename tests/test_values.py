@@ -772,3 +772,20 @@ def test_clip_by_either_name():
 def test_concatenate_flattens_without_an_axis():
     x, y = made(real, (2, 3)), made(real, (4,), seed=1)
     np.testing.assert_array_equal(tn.concatenate([x, y], axis=None).numpy(), np.concatenate([x, y], axis=None))
+
+
+def test_lists_beside_float64_keep_their_digits_and_numpy_scalars_their_dtype():
+    x = np.array([[0.5, -1.5]])
+    tenths = [0.1, 0.3]
+    for function in (
+        lambda w: F.mse_loss(x[0], w),
+        lambda w: F.rms_norm(x, 2, w),
+        lambda w: F.layer_norm(x, 2, w, w),
+        lambda w: F.linear(x, [[0.1, 0.3], [0.1, 0.3]] if isinstance(w, list) else np.stack([w, w]), w),
+        lambda w: F.cross_entropy(x, [1], w, reduction="sum"),
+    ):
+        found, right = function(tenths), function(np.array(tenths))
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(found.numpy(), right.numpy())
+    assert F.relu(np.float64(0.1)).item() == 0.1
+    assert F.softmax(np.float64(0.1)).dtype == np.float64

@@ -42,7 +42,8 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
     >>> tn.functional.linear([[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0], [0.0, 1.0]], [0.0, 0.0, 10.0])
     Tensor([[11., 17., 12.]], dtype=float32)
     """
-    x, weight, bias = _floats("linear", x), _floats("linear", weight), _optional("linear", bias)
+    x = _floats("linear", x)
+    weight, bias = _floats("linear", weight, x), _optional("linear", bias, x)
     checks.floating("linear", x=x, weight=weight, bias=bias)
     return apply(table.linear, x, weight, bias)
 
@@ -70,7 +71,8 @@ def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | Non
     >>> tn.functional.rms_norm([3.0, 4.0], 2, eps=0.0).numpy().round(4)
     array([0.8485, 1.1314], dtype=float32)
     """
-    x, weight = _floats("rms_norm", x), _optional("rms_norm", weight)
+    x = _floats("rms_norm", x)
+    weight = _optional("rms_norm", weight, x)
     shape = sizes("rms_norm", (normalized_shape,))
     checks.floating("rms_norm", x=x, weight=weight)
     checks.normalized("rms_norm", x, shape, weight)
@@ -100,7 +102,8 @@ def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = No
     >>> tn.functional.layer_norm([3.0, 4.0], 2, eps=0.0)
     Tensor([-1.,  1.], dtype=float32)
     """
-    x, weight, bias = _floats("layer_norm", x), _optional("layer_norm", weight), _optional("layer_norm", bias)
+    x = _floats("layer_norm", x)
+    weight, bias = _optional("layer_norm", weight, x), _optional("layer_norm", bias, x)
     shape = sizes("layer_norm", (normalized_shape,))
     checks.floating("layer_norm", x=x, weight=weight, bias=bias)
     checks.normalized("layer_norm", x, shape, weight, bias)
@@ -280,7 +283,8 @@ def mse_loss(x: Any, target: Any, reduction: str = "mean") -> Tensor:
     >>> tn.functional.mse_loss([1.0, 2.0], [1.0, 4.0])
     Tensor(2., dtype=float32)
     """
-    x, target = _floats("mse_loss", x), _floats("mse_loss", target)
+    x = _floats("mse_loss", x)
+    target = _floats("mse_loss", target, x)
     checks.floating("mse_loss", x=x)
     target = target if target.dtype.kind == "f" else target.astype(x.dtype)
     checks.same_shape("mse_loss", x=x, target=target)
@@ -303,7 +307,8 @@ def _class_loss(
 ) -> Tensor:
     """A loss on class indices, written as distributions. `argument` is what the scores are called in errors."""
     name = op.name
-    scores, target, weight = _floats(name, scores), operand(name, target), _optional(name, weight)
+    scores, target = _floats(name, scores), operand(name, target)
+    weight = _optional(name, weight, scores)
     ignored = integer(name, "ignore_index", ignore_index)
     choice(name, "reduction", reduction, REDUCTIONS)
     checks.floating(name, **{argument: scores})
@@ -332,13 +337,15 @@ def _activate(op: Op, x: Any, **params: Any) -> Tensor:
     return apply(op, x, **params)
 
 
-def _floats(name: str, value: Any) -> Tensor:
-    """The operand. Python numbers and lists, integers too, become float32; arrays and Tensors keep their dtype."""
-    return operand(name, value, np.float32 if isinstance(value, (int, float, list, tuple)) else None)
+def _floats(name: str, value: Any, beside: Tensor | None = None) -> Tensor:
+    """The operand. Python's numbers and lists, integers too, take the dtype of the floats beside them, or float32."""
+    if isinstance(value, np.generic) or not isinstance(value, (int, float, list, tuple)):
+        return operand(name, value)
+    return operand(name, value, beside.dtype if beside is not None and beside.dtype.kind == "f" else np.float32)
 
 
-def _optional(name: str, value: Any) -> Tensor | None:
-    return None if value is None else _floats(name, value)
+def _optional(name: str, value: Any, beside: Tensor) -> Tensor | None:
+    return None if value is None else _floats(name, value, beside)
 
 
 def _last(shape: tuple[int, ...]) -> tuple[int, ...]:
