@@ -930,3 +930,9 @@ def test_einsum_runs_out_of_labels():
 def test_gradcheck_of_nothing_is_no_success(inputs):
     with pytest.raises(ArgumentError, match="gradcheck: no input is floating-point"):
         tn.testing.gradcheck(lambda *x: tn.tensor(1.0), inputs)
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
+def test_class_weights_get_no_gradient_and_say_so(loss):
+    with pytest.raises(GraphError, match=r"weight gets no gradient here; pass weight\.detach\(\)"):
+        loss(LOGITS, [0, 1], leaf([1.0, 2.0, 3.0]))

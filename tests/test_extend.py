@@ -547,3 +547,12 @@ def test_an_operation_looks_like_its_formula():
 
     assert documented.__doc__ == "y = x"
     assert documented.__name__ == "documented"
+
+
+def test_a_typed_error_raised_by_a_formula_comes_through_as_it_is():
+    @tn.op("picky")
+    def picky(xp, x):
+        raise tn.errors.ShapeError("picky: wants other shapes")
+
+    with pytest.raises(tn.errors.ShapeError, match=r"^picky: wants other shapes$"):
+        picky(tn.tensor([1.0]))

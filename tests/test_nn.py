@@ -1339,3 +1339,16 @@ def test_softmax_modules(module: Any, function: str) -> None:
         expected = getattr(tn.functional, function)(x, axis).numpy()
         np.testing.assert_array_equal(module(axis)(x).numpy(), expected)
         assert repr(module(axis)) == f"{module.__name__}(axis={axis})"
+
+
+def test_a_slice_of_a_sequential_is_one_that_shares_its_modules() -> None:
+    model = nn.Sequential(nn.Linear(2, 3, rng=0), nn.ReLU(), nn.Linear(3, 1, rng=1))
+    assert list(model[1:]) == [model[1], model[2]]
+    x = np.ones((4, 2), np.float32)
+    np.testing.assert_array_equal(model[2:](model[:2](x)).numpy(), model(x).numpy())
+
+
+@pytest.mark.parametrize("size", [True, (2, True), np.True_])
+def test_a_bool_is_no_size(size: Any) -> None:
+    with pytest.raises(DTypeError, match="RMSNorm: expects integers"):
+        nn.RMSNorm(size)

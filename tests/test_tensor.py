@@ -949,3 +949,11 @@ def test_as_tensor_can_ask_for_a_gradient():
     assert tn.as_tensor(t, requires_grad=True) is t
     with pytest.raises(tn.errors.DTypeError, match=r"^as_tensor: only floating-point"):
         tn.as_tensor(np.arange(3), requires_grad=True)
+
+
+def test_a_single_element_takes_a_format():
+    loss = tn.tensor(0.125, requires_grad=True) * 2.0
+    assert f"{loss:.3f}" == "0.250"
+    assert f"{loss}" == str(loss)
+    with pytest.raises(tn.errors.ShapeError, match=r"\(2,\)"):
+        f"{tn.tensor([1.0, 2.0]):.3f}"

@@ -133,8 +133,6 @@ def fit(name: str, xp: Namespace, gradient: Any, source: Source) -> Array:
     """
     gradient, shape = computed(f"backward: {name}", "a gradient", gradient), source.shape
     dtype = np.float32 if source.dtype == np.float16 else source.dtype
-    if gradient.dtype == np.float16:
-        gradient = gradient.astype(dtype)
     if gradient.shape != shape:
         lead = gradient.ndim - len(shape)
         if lead < 0 or any(n not in (1, m) for n, m in zip(shape, gradient.shape[lead:], strict=True)):
