@@ -73,6 +73,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--plot", metavar="FILE", type=picture_file, help="write one picture with the scales and the losses"
     )
+    parser.add_argument("--layers", action="store_true", help="print the scales after every block too")
     parser.add_argument("--quiet", action="store_true", help="print the closing lines only")
     return parser.parse_args(argv)
 
@@ -145,6 +146,16 @@ def table(starts: list[Look], ends: list[Look], d: int) -> str:
             cells = "  ".join("".join(f"{h[i]:>8.2g}" for i in blocks) for h in (look.activation, look.gradient))
             loss = f"{look.loss:.3g}" if isfinite(look.loss) else "diverged"
             lines.append(f"{label:<21}{cells}{loss:>10}{look.accuracy:>15.4f}")
+    return "\n".join(lines)
+
+
+def every_layer(title: str, looks: list[Look]) -> str:
+    """One line for each block: the activations of all stacks, then their gradients."""
+    names = "".join(f"{config.name:>16}" for config in CONFIGS)
+    lines = [f"{title + ', block':<23}{'activation':<80}gradient", f"{'':<20}{names}{names}"]
+    for i in range(len(looks[0].activation)):
+        cells = [h[i] for h in [*(look.activation for look in looks), *(look.gradient for look in looks)]]
+        lines.append(f"{i:<20}" + "".join(f"{cell:>16.3g}" for cell in cells))
     return "\n".join(lines)
 
 
@@ -221,6 +232,8 @@ def main() -> None:
         starts, losses, ends = experiment(args)
     if not args.quiet:
         print(table(starts, ends, args.depth), end="\n\n")
+    if args.layers:
+        print(every_layer("at the start", starts), every_layer("after training", ends), sep="\n\n", end="\n\n")
     print(*claims(starts, losses, ends, args.depth), sep="\n")
     if args.plot:
         plot(args.plot, starts, losses, ends)

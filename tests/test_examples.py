@@ -177,3 +177,14 @@ def test_a_deep_stack_claim_that_does_not_hold_is_marked() -> None:
     done = run("examples/deep_stack.py", "--depth", "2", "--width", "4", "--steps", "1", "--quiet")
     assert done.returncode == 0, done.stderr
     assert any(line.startswith("FAILS") and "training works" in line for line in done.stdout.splitlines())
+
+
+def test_the_deep_stack_shows_every_layer_when_asked() -> None:
+    """Block 0 is the embedding: the same numbers in all five stacks at the start, since their weights are the same."""
+    done = run("examples/deep_stack.py", "--depth", "3", "--width", "8", "--steps", "2", "--quiet", "--layers")
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines() if line[:1].isdigit()]
+    assert [row[0] for row in rows] == ["0", "1", "2", "3"] * 2
+    assert all(len(row) == 11 for row in rows)
+    assert len(set(rows[0][1:6])) == 1
+    assert len({*rows[3][1:6]}) > 1

@@ -31,36 +31,37 @@ def broadcast_optional(name: str, *operands: Array | None) -> None:
     """As `broadcast`, but operands may be left out."""
     shapes = [shape_of(v) for v in operands if v is not None]
     if any(s != shapes[0] for s in shapes):
-        broadcast_shape(name, shapes)
+        broadcast_shapes(name, shapes)
 
 
-def broadcast_shape(name: str, shapes: list[Shape]) -> Shape:
-    """The shape that all the shapes broadcast to."""
+def broadcast_shapes(name: str, shapes: list[Shape]) -> None:
+    """Counted from the last axis, sizes must be equal or 1."""
     ndim = max(len(s) for s in shapes)
     padded = [(1,) * (ndim - len(s)) + s for s in shapes]
-    result = []
-    for sizes in zip(*padded, strict=True):
-        distinct = {n for n in sizes if n != 1}
-        if len(distinct) > 1:
-            found = " and ".join(str(s) for s in shapes)
-            raise ShapeError(
-                f"{name}: shapes {found} do not broadcast; counted from the last axis, sizes must be equal or 1, so "
-                "reshape or transpose one of them"
-            )
-        result.append(distinct.pop() if distinct else 1)
-    return tuple(result)
+    if any(len(set(sizes) - {1}) > 1 for sizes in zip(*padded, strict=True)):
+        found = " and ".join(str(s) for s in shapes)
+        raise ShapeError(
+            f"{name}: shapes {found} do not broadcast; counted from the last axis, sizes must be equal or 1, so "
+            "reshape or transpose one of them"
+        )
 
 
 def one_axis(name: str, x: Array, *, axis: Any) -> None:
     """The axis must be an integer, and exist."""
     _integer_axis(name, axis)
     if not -x.ndim <= axis < x.ndim:
-        raise OutOfRangeError(f"{name}: axis {axis} does not exist in shape {x.shape}, which has {x.ndim}, from 0 on")
+        raise OutOfRangeError(
+            f"{name}: axis {axis} does not exist in shape {x.shape}; its {x.ndim} axes are numbered from 0"
+        )
 
 
 def _integer_axis(name: str, axis: Any) -> None:
-    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
+    if not _is_integer(axis):
         raise DTypeError(f"{name}: axis must be an integer, not {axis!r}")
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def line_axis(name: str, x: Array, *, axis: Any) -> None:
@@ -79,7 +80,7 @@ def line_axis_or_all(name: str, x: Array, *, axis: Any) -> None:
 def reduction(name: str, x: Array, *, axis: Axis, **params: Any) -> None:
     """An axis, a tuple of axes that names none twice, or None for all."""
     several = axis if isinstance(axis, tuple) else () if axis is None else (axis,)
-    if any(isinstance(a, bool) or not isinstance(a, (int, np.integer)) for a in several):
+    if not all(_is_integer(a) for a in several):
         raise DTypeError(f"{name}: axis must be an integer, a tuple of integers or None, not {axis!r}")
     for a in several:
         line_axis(name, x, axis=a)
@@ -169,7 +170,7 @@ def matmul(name: str, a: Array, b: Array) -> None:
             f"b's {'second-last' if len(sb) > 1 else 'only'} axis {sb[-2 if len(sb) > 1 else 0]}; transpose one of them"
         )
     if len(sa) > 2 or len(sb) > 2:
-        broadcast_shape(name, [sa[:-2], sb[:-2]])
+        broadcast_shapes(name, [sa[:-2], sb[:-2]])
 
 
 def floating(name: str, **arrays: Array | None) -> None:
