@@ -1,6 +1,7 @@
 """The tape: in what order it is walked, what it frees, what it keeps apart, and what it leaves alone."""
 
 import asyncio
+import copy
 import gc
 import threading
 import weakref
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 import tinynorm as tn
+from tinynorm import graph
+from tinynorm.memory import Guard
 
 
 @pytest.fixture
@@ -320,6 +323,26 @@ def test_memory_is_freed_as_backward_goes():
     assert probe.left() == [False, False, False]  # though the loss is still held
 
 
+@pytest.mark.parametrize("walk", [lambda y, x: y.backward(), lambda y, x: tn.grad(y, x)], ids=["backward", "grad"])
+def test_a_cotangent_is_dropped_once_it_was_handed_on(walk):
+    cotangents, alive = [], []
+
+    @tn.op("watch")
+    def watch(xp, x):
+        return x * 2.0, None
+
+    @watch.backward
+    def _(xp, dy, cache):
+        alive.append([c() is not None for c in cotangents])
+        cotangents.append(weakref.ref(dy))
+        return dy * 2.0
+
+    x = leaf(np.ones(3))
+    with no_collector():
+        walk(watch(watch(watch(x))).sum(), x)
+    assert alive == [[], [False], [False, False]]
+
+
 def test_memory_is_freed_although_the_intermediate_results_are_held():
     probe = Probe()
     first = probe.run(leaf([0.1, 0.2]))
@@ -388,16 +411,74 @@ def test_training_leaves_nothing_to_the_garbage_collector(rng):
         assert gc.collect() == 0
 
 
-def test_a_result_keeps_no_more_of_its_inputs_than_the_graph_needs():
+def test_a_graph_keeps_no_result_that_no_backward_needs():
+    """Constants and leaves it keeps, to run the forwards again; results can be computed again."""
     x = leaf(np.ones(3))
     with no_collector():
-        big = tn.tensor(np.ones(1000))
-        data = weakref.ref(big.data)
-        y = x + big[:3]  # addition needs neither operand
-        del big
-        assert data() is None
+        constant, result = tn.tensor(np.ones(3)), x * 2.0
+        kept, dropped = weakref.ref(constant._data), weakref.ref(result._data)
+        y = result + constant + x.reshape(3)  # addition needs no operand
+        del constant, result
+        assert dropped() is None
+        assert kept() is not None
+        (g,) = tn.grad(y.sum(), x, create_graph=True)
+        assert g.numpy().tolist() == [3.0, 3.0, 3.0]
         y.sum().backward()
-    assert x.grad.tolist() == [1.0, 1.0, 1.0]
+        assert kept() is None
+    assert x.grad.tolist() == [3.0, 3.0, 3.0]
+
+
+def test_a_node_knows_what_it_ran_on():
+    """Numbers and options as they are, arrays of leaves and constants under guard, nothing of another result."""
+    x, c = leaf(np.ones((2, 3))), np.ones(3)
+    h = x * c
+    y = tn.clip(tn.sum(h, axis=1), None, 5.0)
+    (made, total, clipped) = graph.topological_order(y._source)[::-1]
+    assert [type(value) for value in made.inputs] == [Guard, Guard]
+    assert made.inputs[0].array is x._data
+    assert total.inputs == (None,)
+    assert total.params == {"axis": 1, "keepdims": False}
+    assert clipped.inputs == (None, None, 5.0)
+    assert graph.replay(y._source, {x._source: np.full((2, 3), 2.0)}).tolist() == [5.0, 5.0]
+    y.sum().backward()
+    assert made.inputs == total.inputs == clipped.inputs == ()
+
+
+def test_the_order_to_run_again_is_found_only_where_nothing_changed():
+    x = leaf(np.ones(3))
+    h = x + 1.0
+    y, z = h * h, h - 2.0
+    order = graph.inputs_first(y._source, z._source)
+    assert len(order) == len(set(order)) == 3
+    assert order[0] is h._source
+    x.data[0] = 2.0
+    with pytest.raises(tn.errors.GraphError, match="add still needs an array"):
+        graph.inputs_first(y._source)
+    y.sum().backward()  # whose formulas need h alone
+    assert x.grad.tolist() == [4.0, 4.0, 4.0]
+    with pytest.raises(tn.errors.GraphError, match="freed"):
+        graph.inputs_first(z._source)
+
+
+def test_inside_of_a_closed_part_everything_is_recorded_and_nothing_leaves():
+    x = leaf([1.0, 2.0])
+    with graph.closed():
+        with tn.no_grad():
+            assert (x * x).requires_grad
+        assert (x > 1.0).numpy().tolist() == [False, True]
+        assert bool((x > 1.0)[1])
+        for leave in (
+            lambda: x.data, lambda: x.numpy(), lambda: x[0].item(), lambda: float(x[0]), lambda: np.asarray(x),
+            lambda: x.detach(), lambda: tn.tensor(x), lambda: tn.Tensor(x), lambda: tn.nn.Parameter(x),
+            lambda: copy.deepcopy(x), lambda: np.array(x * x), lambda: bool(x[0]), lambda: f"{x[0]:.2f}",
+        ):  # fmt: skip
+            with pytest.raises(tn.errors.GraphError, match="plain numbers have no history"):
+                leave()
+        assert copy.copy(x).requires_grad
+    assert x.numpy().tolist() == [1.0, 2.0]
+    with pytest.raises(KeyError), graph.closed():
+        raise KeyError
+    assert not graph.is_closed()
 
 
 def test_nothing_is_kept_where_no_gradient_is_wanted():

@@ -6,14 +6,16 @@ run those pairs: on NumPy, on CuPy, on complex numbers.
 
 from . import array, data, errors, functional, nn, optim, testing
 from .array import *  # noqa: F403
+from .derivatives import grad, hvp, jacobian, jvp, vjp
 from .extend import op
 from .graph import no_grad
 from .random import manual_seed
 from .tensor import Tensor, as_tensor, tensor
+from .testing import gradcheck
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Tensor", "as_tensor", "data", "errors", "functional", "manual_seed", "nn", "no_grad", "op", "optim", "tensor",
-    "testing", *array.__all__,
+    "Tensor", "as_tensor", "data", "errors", "functional", "grad", "gradcheck", "hvp", "jacobian", "jvp", "manual_seed",
+    "nn", "no_grad", "op", "optim", "tensor", "testing", "vjp", *array.__all__,
 ]  # fmt: skip

@@ -5,8 +5,8 @@ result of one operation. Nodes point to their sources only, never forward, so a 
 graph at once, and no reference cycle can form.
 """
 
-from collections.abc import Callable
-from contextlib import ContextDecorator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ContextDecorator, contextmanager
 from contextvars import ContextVar
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ import numpy as np
 from .backend import as_array, on_device_of
 from .convert import computed
 from .errors import DTypeError, GraphError, ShapeError
+from .formulas.summation import total
 from .formulas.types import Array, Namespace
 from .memory import Guard, owner
 from .op import Op
@@ -23,11 +24,37 @@ from .op import Op
 F = TypeVar("F", bound=Callable[..., Any])
 
 _pauses: ContextVar[int] = ContextVar("tinynorm_pauses", default=0)
+_closed: ContextVar[bool] = ContextVar("tinynorm_closed", default=False)
 
 
 def is_recording() -> bool:
     """Whether operations are recorded here, that is, outside of every `no_grad`."""
-    return _pauses.get() == 0
+    return _pauses.get() == 0 or _closed.get()
+
+
+def is_closed() -> bool:
+    """Whether no Tensor may lose its history here."""
+    return _closed.get()
+
+
+@contextmanager
+def closed() -> Iterator[None]:
+    """Record everything inside, whatever a formula says, and let no Tensor become a plain number or array there."""
+    token = _closed.set(True)
+    try:
+        yield
+    finally:
+        _closed.reset(token)
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Record inside, whatever `no_grad` is around."""
+    token = _pauses.set(0)
+    try:
+        yield
+    finally:
+        _pauses.reset(token)
 
 
 class no_grad(ContextDecorator):
@@ -77,16 +104,30 @@ class Node:
         xp: the array module it ran on.
         y: its result, of which only shape and dtype are kept.
         sources: for each input its `Leaf` or `Node`, or None where no gradient is wanted.
+        inputs: for each input what it was: a number, None, or the guard of an array. None also for the result of
+            another node, which `replay` computes again.
+        params: the operation's options.
         cache: what the backward formula needs; None once it has been freed.
         guards: how to notice that something in the cache was overwritten.
     """
 
-    __slots__ = ("__weakref__", "cache", "dtype", "freed", "guards", "needs", "op", "shape", "sources", "xp")
+    __slots__ = (
+        "__weakref__", "cache", "dtype", "freed", "guards", "inputs", "needs", "op", "params", "shape", "sources", "xp",
+    )  # fmt: skip
 
     def __init__(
-        self, op: Op, xp: Namespace, y: Array, sources: "tuple[Source | None, ...]", cache: Any, guards: list[Guard]
+        self,
+        op: Op,
+        xp: Namespace,
+        y: Array,
+        sources: "tuple[Source | None, ...]",
+        inputs: tuple[Any, ...],
+        params: dict[str, Any],
+        cache: Any,
+        guards: list[Guard],
     ) -> None:
-        self.op, self.xp, self.sources, self.cache, self.guards = op, xp, sources, cache, guards
+        self.op, self.xp, self.sources, self.inputs, self.params = op, xp, sources, inputs, params
+        self.cache, self.guards = cache, guards
         self.shape, self.dtype = y.shape, y.dtype
         self.needs = tuple(source is not None for source in sources)
         self.freed = False
@@ -96,42 +137,60 @@ class Node:
         if self.freed:
             raise GraphError(
                 f"backward: the graph behind {self.op.name} was freed by an earlier backward, or by one that failed; "
-                "to walk it again, call that one with backward(retain_graph=True)"
+                "to walk it again, call that one with retain_graph=True"
             )
-        for guarded in self.guards:
+        self._unchanged(self.guards)
+
+    def check_inputs(self) -> None:
+        """Raise `GraphError` when the node cannot be run again, because an input is gone or no longer what it was."""
+        self.check()
+        self._unchanged([value for value in self.inputs if isinstance(value, Guard)])
+
+    def inputs_from(
+        self, values: "Mapping[Source, Any]", recorded: "Callable[[Guard, Source | None], Any]"
+    ) -> list[Any]:
+        """What the operation runs on: values where there are some, else what was recorded."""
+        return [
+            values[source]
+            if source is not None and source in values
+            else recorded(kept, source)
+            if isinstance(kept, Guard)
+            else kept
+            for source, kept in zip(self.sources, self.inputs, strict=True)
+        ]
+
+    def _unchanged(self, guards: list[Guard]) -> None:
+        for guarded in guards:
             if guarded.changed():
                 raise GraphError(
                     f"backward: {self.op.name} still needs an array of shape {guarded.array.shape} that was changed "
                     "in place after the operation was recorded; write to a copy instead, or call backward first"
                 )
 
-    def pull_back(self, dy: Array) -> list[Array | None]:
-        """The gradients of this node's inputs, each in the shape of its input."""
-        gradients = self.op.pull_back(self.xp, dy, self.cache, self.needs)
-        if len(gradients) != len(self.needs):
-            raise GraphError(
-                f"backward: {self.op.name} has {len(self.needs)} inputs, but its backward formula returned "
-                f"{len(gradients)} gradients; return one per input, None for a constant"
-            )
+    def pull_back(self, dy: Array, needs: tuple[bool, ...]) -> "list[Array | None]":
+        """The gradients of this node's inputs, each in the shape and dtype of its input; None where none is needed."""
+        gradients = self.op.pull_back(self.xp, dy, self.cache, needs)
         return [
-            None if source is None or gradient is None else fit(self.op.name, self.xp, gradient, source)
-            for source, gradient in zip(self.sources, gradients, strict=True)
+            None
+            if source is None or gradient is None or not needed
+            else fit(self.op.name, self.xp, computed(f"backward: {self.op.name}", "a gradient", gradient), source)
+            for source, gradient, needed in zip(self.sources, gradients, needs, strict=True)
         ]
 
     def free(self) -> None:
         """Let go of everything that was kept for the backward."""
-        self.freed, self.sources, self.cache, self.guards = True, (), None, []
+        self.freed, self.sources, self.inputs, self.cache, self.guards = True, (), (), None, []
 
 
 Source = Leaf | Node
 
 
-def fit(name: str, xp: Namespace, gradient: Any, source: Source) -> Array:
+def fit(name: str, xp: Namespace, gradient: Array, source: Source) -> Array:
     """Undo broadcasting and promotion: sum the gradient to its input's shape, in its input's dtype.
 
     What belongs to a float16 stays float32 until the end of the walk: sums outgrow float16.
     """
-    gradient, shape = computed(f"backward: {name}", "a gradient", gradient), source.shape
+    shape = source.shape
     dtype = np.float32 if source.dtype == np.float16 else source.dtype
     if gradient.shape != shape:
         lead = gradient.ndim - len(shape)
@@ -142,7 +201,7 @@ def fit(name: str, xp: Namespace, gradient: Any, source: Source) -> Array:
             )
         padded = (1,) * lead + shape
         axes = tuple(i for i, m in enumerate(gradient.shape) if i < lead or padded[i] != m)
-        gradient = xp.reshape(xp.sum(gradient, axis=axes, keepdims=True), shape)
+        gradient = xp.reshape(total(xp, gradient, axes, True), shape)
     return gradient if gradient.dtype == dtype else gradient.astype(dtype)
 
 
@@ -155,39 +214,84 @@ def backward(root: Source, gradient: Array, retain_graph: bool) -> None:
     nodes = topological_order(root)
     for node in nodes:
         node.check()
-    cotangents: dict[Source, Array] = {root: gradient}
+    cotangents = {root: gradient}
     with on_device_of(gradient):
-        for node in nodes:
-            dy = cotangents.pop(node, None)
-            if dy is not None:
-                for source, dx in zip(node.sources, node.pull_back(dy), strict=True):
-                    if source is not None and dx is not None:
-                        known = cotangents.get(source)
-                        cotangents[source] = dx if known is None else known + dx
-            if not retain_graph:
-                node.free()
+        walk(nodes, cotangents, lambda node, dy: node.pull_back(dy, node.needs), free=not retain_graph)
         _deliver(cotangents, gradient)
 
 
-def _deliver(cotangents: dict[Source, Array], gradient: Array) -> None:
-    """Give each leaf a gradient that is its own: no view, and not the array of another leaf or of the caller."""
-    taken = {id(gradient)}
-    for leaf, total in cotangents.items():
+def walk(
+    nodes: list[Node],
+    cotangents: dict[Source, Any],
+    pull_back: Callable[[Node, Any], Sequence[Any]],
+    *,
+    free: bool = False,
+    wanted: Collection[Source] = (),
+) -> None:
+    """Hand each node's cotangent on to its sources, and add up what meets there.
+
+    A node's cotangent is dropped once it has been handed on, unless it is `wanted`; what remains belongs to leaves. It
+    is a sum of arrays or of Tensors, whichever `pull_back` deals in.
+    """
+    for node in nodes:
+        dy = cotangents.get(node) if node in wanted else cotangents.pop(node, None)
+        if dy is not None:
+            for source, dx in zip(node.sources, pull_back(node, dy), strict=True):
+                if source is not None and dx is not None:
+                    known = cotangents.get(source)
+                    cotangents[source] = dx if known is None else known + dx
+        if free:
+            node.free()
+
+
+def _deliver(cotangents: dict[Source, Array], given: Array) -> None:
+    """Add to each leaf's gradient."""
+    taken = {id(given)}
+    for leaf, gradient in cotangents.items():
         if isinstance(leaf, Leaf):
-            if leaf.grad is not None:
-                total = leaf.grad + total
-            total = as_array(total).astype(leaf.dtype, copy=False)
-            if owner(total) is not total or id(total) in taken:
-                total = total.copy()
-            leaf.grad = total
-            taken.add(id(total))
+            leaf.grad = own(gradient if leaf.grad is None else leaf.grad + gradient, leaf.dtype, taken)
 
 
-def topological_order(root: Source) -> list[Node]:
+def own(gradient: Array, dtype: Any, taken: set[int]) -> Array:
+    """A gradient as an array of its own: no view, and none of those that are taken."""
+    gradient = as_array(gradient).astype(dtype, copy=False)
+    if owner(gradient) is not gradient or id(gradient) in taken:
+        gradient = gradient.copy()
+    taken.add(id(gradient))
+    return gradient
+
+
+def replay(root: Source, values: dict[Source, Array]) -> Array:
+    """The root's value when some leaves or nodes have other values than those that were recorded.
+
+    The forward formulas run again, on whatever kind of number the values are: complex numbers carry a derivative
+    through a whole graph, long doubles give a reference.
+
+    Args:
+        root: what to compute.
+        values: arrays to use in place of those recorded.
+    """
+    known = dict(values)
+    for node in inputs_first(root):
+        if node not in known:
+            inputs = node.inputs_from(known, lambda guard, source: guard.array)
+            known[node], _ = node.op.evaluate(node.xp, inputs, node.needs, node.params)
+    return known[root]
+
+
+def inputs_first(*roots: Source) -> list[Node]:
+    """Each node once, after all of its sources: the order in which they can run again, which is found to be safe."""
+    nodes = topological_order(*roots)[::-1]
+    for node in nodes:
+        node.check_inputs()
+    return nodes
+
+
+def topological_order(*roots: Source) -> list[Node]:
     """Each node once, every one before all of its sources. A loop, not a recursion: graphs may be very deep."""
     order: list[Node] = []
     seen: set[Source] = set()
-    stack: list[tuple[Source, bool]] = [(root, False)]
+    stack: list[tuple[Source, bool]] = [(root, False) for root in roots]
     while stack:
         source, done = stack.pop()
         if done:

@@ -50,7 +50,7 @@ class Memory:
 
 
 class Guard:
-    """What an operation remembers of one array that it cached, in order to notice a change."""
+    """What an operation remembers of one array that it was given or cached, in order to notice a change."""
 
     __slots__ = ("__weakref__", "array", "checksum", "memory", "version")
 
@@ -65,12 +65,13 @@ class Guard:
         return self.checksum is not None and fingerprint(self.array) != self.checksum
 
 
-def guards(cache: Any, candidates: list[tuple[Any, Memory]]) -> list[Guard]:
-    """Guards for those candidate arrays whose memory the cache looks into."""
+def guards(cache: Any, known: list[Guard], others: list[tuple[Any, Memory]]) -> list[Guard]:
+    """Guards for those arrays whose memory the cache looks into: some exist already, others would have to be made."""
     cached = {id(owner(a)) for a in cached_arrays(cache)}
     if not cached:
         return []
-    return [memory.watch(array) for array, memory in candidates if id(owner(array)) in cached]
+    made = [memory.watch(array) for array, memory in others if id(owner(array)) in cached]
+    return [guard for guard in known if id(owner(guard.array)) in cached] + made
 
 
 def cached_arrays(cache: Any) -> list[Any]:

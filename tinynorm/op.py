@@ -1,14 +1,14 @@
 """An operation: a forward and a backward formula joined under a name, and how to run them on arrays."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import wraps
 from inspect import signature
 from typing import Any
 
 import numpy as np
 
-from .backend import is_array
 from .convert import computed
-from .errors import ArgumentError, DTypeError, OutOfRangeError, TinynormError
+from .errors import ArgumentError, DTypeError, GraphError, OutOfRangeError, TinynormError
 from .formulas.types import Array, Namespace
 
 Formula = Callable[..., Any]
@@ -28,9 +28,13 @@ class Op:
         check: ``check(name, *inputs, **params)``, which raises a typed error for inputs the forward cannot take.
         widen: compute float16 in float32 and round once at the end. True for all that computes; False for operations
             that only move elements.
+        quiet: let NumPy warn of no overflow on the way, since the formulas look for it themselves and mend it.
     """
 
-    __slots__ = ("backward", "backward_needs", "check", "forward", "forward_needs", "name", "widen")
+    __slots__ = (
+        "_backward", "_forward", "backward", "backward_needs", "check", "forward", "forward_needs", "name", "quiet",
+        "widen",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -40,8 +44,11 @@ class Op:
         check: Callable[..., None] | None = None,
         *,
         widen: bool = True,
+        quiet: bool = False,
     ) -> None:
-        self.name, self.forward, self.backward, self.check, self.widen = name, forward, backward, check, widen
+        self.name, self.forward, self.backward, self.check = name, forward, backward, check
+        self.widen, self.quiet = widen, quiet
+        self._forward, self._backward = (_quiet(forward), _quiet(backward)) if quiet else (forward, backward)
         self.forward_needs, self.backward_needs = _takes_needs(forward), _takes_needs(backward)
 
     def __repr__(self) -> str:
@@ -50,41 +57,65 @@ class Op:
     def run(
         self, xp: Namespace, inputs: tuple[Any, ...], needs: tuple[bool, ...], params: dict[str, Any]
     ) -> tuple[Array, Any]:
-        """The forward's result and cache.
-
-        float16 is for keeping numbers, not for computing with them: the formula sees float32 instead, and its result is
-        rounded once. NumPy's own errors, where a check has not foreseen them, come out as typed ones.
-        """
+        """The forward's result and cache, for inputs that nobody has judged yet."""
         if self.check is not None:
             self.check(self.name, *inputs, **params)
-        half = self.widen and any(_is_half(a) for a in inputs)
-        wide = [a.astype(np.float32) if _is_half(a) else a for a in inputs] if half else inputs
+        y, cache = self.evaluate(xp, inputs, needs, params)
+        return self.rounded(computed(self.name, "the forward formula's y", y), inputs), cache
+
+    def evaluate(
+        self, xp: Namespace, inputs: Sequence[Any], needs: tuple[bool, ...], params: dict[str, Any]
+    ) -> tuple[Any, Any]:
+        """The forward formula's own result and cache, on whatever kind of number the array module computes with.
+
+        float16 is for keeping numbers, not for computing with them: the formula sees float32 instead. NumPy's own
+        errors, where a check has not foreseen them, come out as typed ones.
+        """
+        wide = [a.astype(np.float32) if _is_half(a) else a for a in inputs] if self.widen else inputs
         if self.forward_needs:
             params = {**params, "needs": needs}
         try:
-            result = self.forward(xp, *wide, **params)
+            result = self._forward(xp, *wide, **params)
         except TinynormError:
             raise
         except FORESEEN as error:
             raise _typed(self.name, error, inputs) from error
         if not isinstance(result, tuple) or len(result) != 2:
             raise ArgumentError(f"{self.name}: a forward formula must return two things, (y, cache)")
-        y, cache = computed(self.name, "the forward formula's y", result[0]), result[1]
-        if half and y.dtype == np.float32 and _promoted(inputs) == np.float16:
-            y = y.astype(np.float16)
-        return y, cache
+        return result
+
+    def rounded(self, y: Array, inputs: Sequence[Any]) -> Array:
+        """The result, back in float16 if that is what went in."""
+        if self.widen and y.dtype == np.float32 and any(map(_is_half, inputs)) and _promoted(inputs) == np.float16:
+            return y.astype(np.float16)
+        return y
 
     def pull_back(self, xp: Namespace, dy: Array, cache: Any, needs: tuple[bool, ...]) -> tuple[Any, ...]:
         """The backward's gradients as a tuple, one per input. Its formula, too, sees float32 in place of float16."""
         if dy.dtype == np.float16:
             dy = dy.astype(np.float32)
         try:
-            gradients = self.backward(xp, dy, cache, needs) if self.backward_needs else self.backward(xp, dy, cache)
+            gradients = self._backward(xp, dy, cache, needs) if self.backward_needs else self._backward(xp, dy, cache)
         except TinynormError:
             raise
         except FORESEEN as error:
             raise _typed(f"backward: {self.name}", error, (dy,)) from error
-        return tuple(gradients) if isinstance(gradients, (tuple, list)) else (gradients,)
+        gradients = tuple(gradients) if isinstance(gradients, (tuple, list)) else (gradients,)
+        if len(gradients) != len(needs):
+            raise GraphError(
+                f"backward: {self.name} has {len(needs)} inputs, but its backward formula returned "
+                f"{len(gradients)} gradients; return one per input, None for a constant"
+            )
+        return gradients
+
+
+def _quiet(formula: Formula) -> Formula:
+    @wraps(formula)
+    def run(*arguments: Any, **params: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return formula(*arguments, **params)
+
+    return run
 
 
 def _takes_needs(formula: Formula) -> bool:
@@ -92,15 +123,15 @@ def _takes_needs(formula: Formula) -> bool:
 
 
 def _is_half(value: Any) -> bool:
-    return is_array(value) and bool(value.dtype == np.float16)
+    return bool(getattr(value, "dtype", None) == np.float16) and not isinstance(value, np.generic)
 
 
-def _promoted(inputs: tuple[Any, ...]) -> Any:
+def _promoted(inputs: Sequence[Any]) -> Any:
     """The dtype that NumPy's promotion gives these inputs."""
     return np.result_type(*(getattr(a, "dtype", a) for a in inputs if a is not None))
 
 
-def _typed(name: str, error: Exception, inputs: tuple[Any, ...]) -> TinynormError:
+def _typed(name: str, error: Exception, inputs: Sequence[Any]) -> TinynormError:
     """NumPy's error as the library's own, with the operation's name and the inputs' shapes."""
     kind: type[TinynormError] = ArgumentError
     for builtin, typed in ((IndexError, OutOfRangeError), (TypeError, DTypeError)):

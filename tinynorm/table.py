@@ -1,7 +1,18 @@
 """The table of built-in operations: each a name, its two formulas and what it asks of its inputs."""
 
 from . import checks
-from .formulas import activations, arithmetic, elementary, losses, norms, products, reductions, selection, shaping
+from .formulas import (
+    activations,
+    arithmetic,
+    elementary,
+    losses,
+    norms,
+    products,
+    reductions,
+    rms_variants,
+    selection,
+    shaping,
+)
 from .formulas import linear as linear_formulas
 from .op import Op
 
@@ -44,14 +55,18 @@ concatenate = Op("concatenate", shaping.concatenate, shaping.concatenate_backwar
 stack = Op("stack", shaping.stack, shaping.stack_backward, checks.stack, widen=False)
 getitem = Op("getitem", shaping.getitem, shaping.getitem_backward, widen=False)
 take = Op("take", shaping.getitem, shaping.getitem_backward, widen=False)
+scatter = Op("scatter", shaping.scatter, shaping.scatter_backward)
 astype = Op("astype", shaping.astype, shaping.astype_backward, widen=False)
 
 matmul = Op("matmul", products.matmul, products.matmul_backward, checks.matmul)
 einsum = Op("einsum", products.einsum, products.einsum_backward)
 linear = Op("linear", linear_formulas.linear, linear_formulas.linear_backward, checks.linear)
 
-rms_norm = Op("rms_norm", norms.rms_norm, norms.rms_norm_backward)
-layer_norm = Op("layer_norm", norms.layer_norm, norms.layer_norm_backward)
+rms_norm = Op("rms_norm", norms.rms_norm, norms.rms_norm_backward, quiet=True)
+rms_norm_variant = Op(
+    "rms_norm_variant", rms_variants.rms_norm_variant, rms_variants.rms_norm_variant_backward, quiet=True
+)
+layer_norm = Op("layer_norm", norms.layer_norm, norms.layer_norm_backward, quiet=True)
 
 relu = Op("relu", activations.relu, activations.relu_backward)
 leaky_relu = Op("leaky_relu", activations.leaky_relu, activations.leaky_relu_backward)

@@ -17,7 +17,7 @@ from .convert import real_array, real_dtype, sizes
 from .errors import DeviceError, DTypeError, GraphError, ShapeError
 from .formulas.types import Array, Axis, Shape
 from .graph import Leaf, Node, Source
-from .memory import Memory, guards, owner
+from .memory import Guard, Memory, guards, owner
 from .op import Op
 from .options import finite
 
@@ -41,7 +41,9 @@ def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_gra
     Tensor([[1., 2.],
             [3., 4.]], dtype=float32, requires_grad=True)
     """
-    array = operand("tensor", data, dtype)._data
+    given = operand("tensor", data, dtype)
+    given._stay("tensor")
+    array = given._data
     leaf = _leaf("tensor", array, requires_grad)
     moved = array if device is None else backend.to_device(array, device)
     # Always a copy: nothing outside can write to it until it is handed out.
@@ -85,6 +87,26 @@ def fresh(array: Array) -> "Tensor":
     return Tensor._wrap(array, Memory(), None)
 
 
+def cotangent(name: str, argument: str, y: "Tensor", value: Any) -> "Tensor":
+    """What a function was given as ∂ℒ/∂y, in the shape and dtype of y; None stands for 1, where y is one element."""
+    if value is None:
+        if y.size != 1:
+            raise ShapeError(
+                f"{name}: shape {y.shape} holds {y.size} elements; reduce it to one, for example with .sum(), or pass "
+                f"{argument}= of that shape"
+            )
+        with backend.on_device_of(y._data):
+            return fresh(backend.namespace(y._data).ones(y.shape, dtype=y.dtype))
+    given = operand(f"{name}: {argument}", value)
+    if given.shape != y.shape:
+        raise ShapeError(f"{name}: {argument} has shape {given.shape}, but must have the tensor's, {y.shape}")
+    if given.dtype.kind not in "fiu":
+        raise DTypeError(f"{name}: {argument} must hold real numbers, not {given.dtype}")
+    if given.device != y.device:
+        raise DeviceError(f"{name}: {argument} is on {given.device!r}, the tensor on {y.device!r}")
+    return given.astype(y.dtype)
+
+
 def _holds_tensors(data: Any) -> bool:
     """Whether nested lists hold a Tensor, which would become a constant without a word."""
     return isinstance(data, (list, tuple)) and any(isinstance(d, Tensor) or _holds_tensors(d) for d in data)
@@ -123,8 +145,17 @@ def apply(op: Op, *inputs: Any, **params: Any) -> "Tensor":
     memory = _memory_of(y, tensors)
     if y.dtype.kind != "f" or True not in needs:
         return Tensor._wrap(y, memory, None)
-    watched = guards(cache, [*((t._data, t._memory) for t in tensors), (y, memory)])
-    return Tensor._wrap(y, memory, Node(op, xp, y, sources, cache, watched))
+    inputs = tuple([_kept(value) for value in operands])
+    results = [(t._data, t._memory) for t in tensors if isinstance(t._source, Node)]
+    watched = guards(cache, [kept for kept in inputs if isinstance(kept, Guard)], [*results, (y, memory)])
+    return Tensor._wrap(y, memory, Node(op, xp, y, sources, inputs, params, cache, watched))
+
+
+def _kept(value: Any) -> Any:
+    """What a node remembers of an input: nothing of another node's result, which can be computed again."""
+    if not isinstance(value, Tensor):
+        return value
+    return None if isinstance(value._source, Node) else value._memory.watch(value._data)
 
 
 def _operand(name: str, value: Any) -> Any:
@@ -168,7 +199,7 @@ def _constant(function: Callable[[Any, Any], Any]) -> Callable[["Tensor", Any], 
     def method(self: "Tensor", other: Any) -> "Tensor":
         if function in (operator.eq, operator.ne) and (other is None or isinstance(other, str)):
             return cast(Tensor, NotImplemented)  # Python then compares identities
-        return apply(op, self.detach(), other.detach() if isinstance(other, Tensor) else other)
+        return apply(op, self._bare(), other._bare() if isinstance(other, Tensor) else other)
 
     return method
 
@@ -194,6 +225,7 @@ class Tensor:
 
     def __init__(self, data: Any, requires_grad: bool = False) -> None:
         made = operand("Tensor", data)
+        made._stay("Tensor")
         self._data, self._memory = made._data, made._memory
         self._source = _leaf("Tensor", made._data, requires_grad)
 
@@ -211,6 +243,7 @@ class Tensor:
 
         An array that a recorded operation still needs must not change before `backward`, which notices and refuses.
         """
+        self._stay("data")
         self._memory.expose()
         return self._data
 
@@ -296,6 +329,7 @@ class Tensor:
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The elements as a NumPy array: on the CPU the Tensor's own memory, from a GPU a copy."""
+        self._stay("numpy")
         array = backend.to_device(self._data, backend.CPU)
         if array is self._data:
             self._memory.expose()
@@ -303,12 +337,22 @@ class Tensor:
 
     def item(self) -> Any:
         """The one element as a Python number."""
+        self._stay("item")
         if self.size != 1:
             raise ShapeError(f"item: shape {self.shape} holds {self.size} elements, not one; index or reduce it first")
         return self._data.item()
 
+    def _stay(self, name: str) -> None:
+        """Raise where numbers would leave the graph unnoticed: in a formula that runs on Tensors."""
+        if self._source is not None and graph.is_closed():
+            raise GraphError(f"{name}: plain numbers have no history, so what is computed from them has no derivative")
+
     def detach(self) -> "Tensor":
         """The same memory without the history: a constant."""
+        self._stay("detach")
+        return self._bare()
+
+    def _bare(self) -> "Tensor":
         return Tensor._wrap(self._data, self._memory, None)
 
     def to(self, device: str) -> "Tensor":
@@ -343,31 +387,13 @@ class Tensor:
         >>> x.grad
         array([6., 8.], dtype=float32)
         """
+        self._stay("backward")
         if self._source is None:
             raise GraphError(
                 "backward: this tensor has no graph: nothing it was computed from requires a gradient, or it was "
                 "computed under no_grad; make a leaf with requires_grad=True"
             )
-        graph.backward(self._source, self._seed(gradient), retain_graph)
-
-    def _seed(self, gradient: Any) -> Array:
-        xp = backend.namespace(self._data)
-        if gradient is None:
-            if self.size != 1:
-                raise ShapeError(
-                    f"backward: shape {self.shape} holds {self.size} elements; reduce it to one, for example with "
-                    ".sum(), or pass gradient= of that shape"
-                )
-            with backend.on_device_of(self._data):
-                return xp.ones(self.shape, dtype=self.dtype)
-        array = operand("backward: gradient", gradient)._data
-        if array.shape != self.shape:
-            raise ShapeError(f"backward: gradient has shape {array.shape}, but must have the tensor's, {self.shape}")
-        if array.dtype.kind not in "fiu":
-            raise DTypeError(f"backward: gradient must hold real numbers, not {array.dtype}")
-        if backend.device_of(array) != self.device:
-            raise DeviceError(f"backward: gradient is on {backend.device_of(array)!r}, the tensor on {self.device!r}")
-        return array.astype(self.dtype, copy=False)
+        graph.backward(self._source, cotangent("backward", "gradient", self, gradient)._data, retain_graph)
 
     def _overwrite(self, values: Array) -> None:
         """Write new values into the array in place. Graphs that still need the old ones will notice."""
@@ -493,6 +519,7 @@ class Tensor:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For pickle and copy.deepcopy: a leaf with a copy of the data."""
+        self._stay("copy")
         if isinstance(self._source, Node):
             raise GraphError(f"copy: the result of {self._source.op.name} has a history; detach() it first")
         grad = None if self.grad is None else backend.copy(self.grad)

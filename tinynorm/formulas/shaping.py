@@ -75,18 +75,30 @@ def getitem(xp: Namespace, x: Array, *, index: Any) -> Forward:
 def getitem_backward(xp: Namespace, dy: Array, cache: tuple[Shape, Any]) -> Array:
     """x̄ = ȳ at the elements that were taken, summed where one was taken more than once, 0 elsewhere"""
     shape, index = cache
-    dx = xp.zeros(shape, dtype=dy.dtype)
+    return scatter(xp, dy, shape=shape, index=index)[0]
+
+
+def scatter(xp: Namespace, x: Array, *, shape: Shape, index: Any) -> Forward:
+    """y = 0 everywhere, then y[index] += x ; the transpose of getitem"""
+    if hasattr(xp, "scatter"):  # Tensors are not written to: among them this is one operation
+        return xp.scatter(x, shape=shape, index=index), index
+    y = xp.zeros(shape, dtype=x.dtype)
     parts = index if isinstance(index, tuple) else (index,)
     if all(part is None or part is Ellipsis or isinstance(part, (int, slice)) for part in parts):
-        dx[index] = dy  # plain slices take nothing twice
+        y[index] = x  # plain slices take nothing twice
     else:
-        xp.add.at(dx, index, dy)
-    return dx
+        xp.add.at(y, index, x)
+    return y, index
+
+
+def scatter_backward(xp: Namespace, dy: Array, index: Any) -> Array:
+    """x̄ = ȳ[index]"""
+    return dy[index]
 
 
 def astype(xp: Namespace, x: Array, *, dtype: Any) -> Forward:
-    """x rounded to another dtype"""
-    return x.astype(dtype), None
+    """x rounded to another dtype ; a complex x is a real one that takes a complex step, and stays so"""
+    return x if x.dtype.kind == "c" else x.astype(dtype), None
 
 
 def astype_backward(xp: Namespace, dy: Array, cache: None) -> Array:
