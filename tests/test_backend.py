@@ -47,6 +47,9 @@ class DeviceArray:
     def any(self):
         return on_device(np.any)(self)
 
+    def min(self):
+        return on_device(np.min)(self)
+
     def sum(self, **options):
         return on_device(np.sum)(self, **options)
 

@@ -145,6 +145,8 @@ for index in (
     (np.array([1, 1]), np.array([2, 2])),
 ):
     add("shaping.getitem", (real, (4, 4)), index=index)
+for taken, index in [((4,), 1), ((4, 4), slice(None, None, -1)), ((3, 4), np.array([0, 3, 3]))]:
+    add("shaping.scatter", (real, taken), shape=(4, 4), index=index)
 add("shaping.astype", (real, (4, 4)))  # to the dtype that it has: `params_of` fills it in
 
 # Products
@@ -166,6 +168,10 @@ for shape, n in [((1,), 1), ((0, 3), 1), ((3, 1, 2), 2), ((3, 1, 2), 3), ((4, 4)
         add("norms.rms_norm", (distinct, shape), given, **options)
         add("norms.layer_norm", (distinct, shape), given, weight, **options)
         add("norms.layer_norm", (distinct, shape), weight, given, **options)
+for shape, count, outside, offset in [((1,), None, True, 1.0), ((0, 3), 2, False, 0.0), ((4, 4), 1, True, 0.0)]:
+    options = {"axis": (-1,), "eps": 1e-3, "count": count, "outside": outside, "offset": offset}
+    for weight, bias in [((real, shape[-1:]), None), (None, (real, shape[-1:]))]:
+        add("rms_variants.rms_norm_variant", (distinct, shape), weight, bias, **options)
 for shape in [(1,), (3,), (0, 3), (3, 1, 2), (4, 4)]:
     for divisor in (None, 2.5):
         add("losses.cross_entropy", (real, shape), q=Made(positive, shape), divisor=divisor)

@@ -128,9 +128,8 @@ def test_gelu_by_tanh(dtype):
     x = np.linspace(-9, 9, 37).astype(dtype)
     got = F.gelu(x, approximate="tanh").numpy()
     assert got.dtype == dtype
-    # Where x is negative 1 + t cancels, so the error is small beside x, not beside the value.
-    atol = 1e-15 if dtype == np.float64 else 1e-6
-    np.testing.assert_allclose(got, exactly(gelu_tanh, x), rtol=RTOL[dtype], atol=atol)
+    # In the tail an error of the exponent, which is −67 at x = −9, counts as often.
+    np.testing.assert_allclose(got, exactly(gelu_tanh, x), rtol=20 * RTOL[dtype], atol=ATOL[dtype])
     far = np.array([-np.finfo(dtype).max, -1000.0, 1000.0, np.finfo(dtype).max], dtype)
     np.testing.assert_array_equal(F.gelu(far, "tanh").numpy(), np.maximum(far, 0))
 

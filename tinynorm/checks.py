@@ -1,13 +1,16 @@
 """What the operations ask of their inputs. Each check raises a typed error that names the function, the arguments, what
 was found and the remedy, before anything is computed."""
 
+from fractions import Fraction
+from math import ceil
 from typing import Any
 
 import numpy as np
 
 from .errors import ArgumentError, DTypeError, GraphError, OutOfRangeError, ShapeError
-from .formulas.reductions import reduced_count
+from .formulas.summation import reduced_count
 from .formulas.types import Array, Axis, Shape
+from .options import number
 
 
 def shape_of(value: Any) -> Shape:
@@ -199,6 +202,21 @@ def normalized(name: str, x: Array, shape: Shape, weight: Array | None, bias: Ar
     for argument, array in (("weight", weight), ("bias", bias)):
         if array is not None and array.shape != shape:
             raise ShapeError(f"{name}: {argument} has shape {array.shape}, but must have normalized_shape {shape}")
+
+
+def features(name: str, partial: Any, shape: Shape) -> int | None:
+    """How many features a share of them is, ⌈p n⌉ with p as it is written; None for all."""
+    p = number(name, "partial", partial)
+    if not 0 < p <= 1:
+        raise ArgumentError(f"{name}: partial must be a share of the features, above 0 and at most 1, not {p!r}")
+    if p == 1:
+        return None
+    if len(shape) != 1:
+        raise ShapeError(
+            f"{name}: partial={p!r} takes the first features of one axis, but normalized_shape {shape} has "
+            f"{len(shape)}; reshape x to merge them"
+        )
+    return ceil(Fraction(repr(p)) * shape[0])
 
 
 def linear(name: str, x: Array, weight: Array, bias: Array | None) -> None:

@@ -22,6 +22,7 @@ __all__ = [
 
 REDUCTIONS = ("mean", "sum", "none")
 GELUS = ("none", "tanh")
+EPS_MODES = ("inside", "outside")
 
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
@@ -48,35 +49,60 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
     return apply(table.linear, x, weight, bias)
 
 
-def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = 1e-5) -> Tensor:
+def rms_norm(
+    x: Any,
+    normalized_shape: Any,
+    weight: Any = None,
+    eps: float | None = 1e-5,
+    *,
+    bias: Any = None,
+    partial: float = 1.0,
+    weight_offset: float = 0.0,
+    eps_mode: str = "inside",
+) -> Tensor:
     """y = g ⊙ x / √(mean(x²) + ε), the mean being over the last axes.
 
     Args:
         x: (..., *normalized_shape).
         normalized_shape: the size of the last axis, or the sizes of the last axes.
         weight: g, of shape normalized_shape, or None for 1.
-        eps: ε ≥ 0; None stands for the machine epsilon of x's dtype. With 0, a row without any size (for LayerNorm,
-            any spread) is 0/0, which is nan.
+        eps: ε ≥ 0; None stands for the machine epsilon of x's dtype. With 0, a row of zeros gives 0, and its gradient
+            counts as 0 (with `partial`, where the counted features are 0).
+        bias: added to y, of shape normalized_shape, or None.
+        partial: p, above 0 and at most 1: the mean is that of the first ⌈p n⌉ of n features (pRMSNorm). Needs a single
+            normalized axis.
+        weight_offset: o, for the convention g = o + weight; with o = 1 the weight is 0 where the gain is 1.
+        eps_mode: "inside" the root; or "outside", for x / (√mean(x²) + ε).
 
     Returns:
-        of x's shape. float16 is computed in float32 and rounded at the end.
+        of x's shape. float16 is computed in float32 and rounded at the end. Numbers whose squares overflow or underflow
+        are scaled first.
 
     Raises:
-        ShapeError: when x does not end in normalized_shape, or weight has another shape.
-        ArgumentError: for a negative eps.
+        ShapeError: when x does not end in normalized_shape, weight or bias has another shape, or partial meets several
+            axes.
+        ArgumentError: for a negative eps, a partial that is no share, an unknown eps_mode.
 
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
 
     >>> import tinynorm as tn
     >>> tn.functional.rms_norm([3.0, 4.0], 2, eps=0.0).numpy().round(4)
     array([0.8485, 1.1314], dtype=float32)
+    >>> tn.functional.rms_norm([3.0, 4.0], 2, [0.0, 1.0], eps=0.0, partial=0.5, weight_offset=1.0).numpy().round(4)
+    array([1.    , 2.6667], dtype=float32)
     """
     x = _floats("rms_norm", x)
-    weight = _optional("rms_norm", weight, x)
+    weight, bias = _optional("rms_norm", weight, x), _optional("rms_norm", bias, x)
     shape = sizes("rms_norm", (normalized_shape,))
-    checks.floating("rms_norm", x=x, weight=weight)
-    checks.normalized("rms_norm", x, shape, weight)
-    return apply(table.rms_norm, x, weight, axis=_last(shape), eps=_eps("rms_norm", eps, x))
+    checks.floating("rms_norm", x=x, weight=weight, bias=bias)
+    checks.normalized("rms_norm", x, shape, weight, bias)
+    outside = choice("rms_norm", "eps_mode", eps_mode, EPS_MODES) == "outside"
+    count, offset = checks.features("rms_norm", partial, shape), finite("rms_norm", "weight_offset", weight_offset)
+    axis, eps = _last(shape), _eps("rms_norm", eps, x)
+    if bias is None and count is None and offset == 0.0 and not outside:
+        return apply(table.rms_norm, x, weight, axis=axis, eps=eps)
+    variant = {"outside": outside, "count": count, "offset": offset}
+    return apply(table.rms_norm_variant, x, weight, bias, axis=axis, eps=eps, **variant)
 
 
 def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float | None = 1e-5) -> Tensor:
@@ -86,11 +112,12 @@ def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = No
         x: (..., *normalized_shape).
         normalized_shape: the size of the last axis, or the sizes of the last axes.
         weight, bias: g and b, of shape normalized_shape, or None for 1 and 0.
-        eps: ε ≥ 0; None stands for the machine epsilon of x's dtype. With 0, a row without any size (for LayerNorm,
-            any spread) is 0/0, which is nan.
+        eps: ε ≥ 0; None stands for the machine epsilon of x's dtype. With 0, a row of equal numbers gives 0 (and then
+            the bias), and its gradient counts as 0.
 
     Returns:
-        of x's shape. float16 is computed in float32 and rounded at the end.
+        of x's shape. float16 is computed in float32 and rounded at the end. Numbers whose squares overflow or underflow
+        are scaled first.
 
     Raises:
         ShapeError: when x does not end in normalized_shape, or weight or bias has another shape.

@@ -15,6 +15,8 @@ from .errors import ArgumentError
 
 def number(name: str, option: str, value: Any) -> float:
     """The option as a Python float. Text is refused, also where it spells a number."""
+    if type(value) is float:
+        return value
     if not isinstance(value, (str, bytes, complex, np.complexfloating)) and np.ndim(value) == 0:
         try:
             return float(value)

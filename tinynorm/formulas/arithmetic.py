@@ -77,7 +77,7 @@ def power_backward(
     dx = None
     if needs[0]:
         # p − (p ≠ 0) is p − 1, except that 0 stays 0: 0·x⁻¹ would be 0·∞ at x = 0. (1·p makes a number of a bool.)
-        base = xp.where((dy == 0) & (x == 0), xp.ones_like(x), x)
+        base = xp.where((dy == 0) & (x == 0) & (p < 1), xp.ones_like(x), x)
         dx = dy * (p * base ** (1 * p - (p != 0)))
     # x + (x = 0) is x, except that 0 becomes 1, whose logarithm is 0. (+ 0·y gives it the shape and dtype of y.)
     dp = dy * (y * xp.log(x + (x == 0) + xp.zeros_like(y))) if needs[1] else None

@@ -11,6 +11,7 @@ and the chain rule sums over every y that a variable reaches:
 
 from math import prod
 
+from .summation import contracted
 from .types import Array, Forward, Namespace, Needs
 
 
@@ -28,7 +29,7 @@ def linear_backward(
     """x̄ = ȳ W ;   W̄ = ȳᵀ x ;   b̄ = Σ_rows ȳ"""
     x, weight = cache
     dx = xp.matmul(dy, weight) if needs[0] else None
-    dw = xp.matmul(xp.transpose(_rows(xp, dy)), _rows(xp, x)) if needs[1] else None
+    dw = contracted(xp, xp.transpose(_rows(xp, dy)), _rows(xp, x)) if needs[1] else None
     return dx, dw, dy
 
 

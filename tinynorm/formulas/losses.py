@@ -12,8 +12,11 @@ Cross-entropy, derivation. ℓ = −Σ_c q_c log p_c with log p_c = z_c − log 
 the familiar softmax − target when q sums to 1.
 """
 
-from .activations import log_softmax
+from .activations import log_probabilities
+from .summation import total
 from .types import Array, Forward, Namespace
+
+LIKELY = 0.75  #: from here on p − 1 has lost digits
 
 
 def target_distribution(
@@ -35,7 +38,7 @@ def target_distribution(
 
 def reduced(xp: Namespace, loss: Array, divisor: float | None) -> Array:
     """Σ ℓ / divisor, or each ℓ where the divisor is None. A float16 result is rounded after the division only."""
-    return loss if divisor is None else xp.sum(loss) / divisor
+    return loss if divisor is None else total(xp, loss) / divisor
 
 
 def spread(dy: Array, divisor: float | None) -> Array:
@@ -46,7 +49,7 @@ def spread(dy: Array, divisor: float | None) -> Array:
 def nll_loss(xp: Namespace, log_p: Array, *, q: Array, divisor: float | None = None) -> Forward:
     """ℓ = −Σ_c q_c log p_c, where q_c = 0 silences even log p_c = −∞"""
     heard = xp.where(q == 0, xp.zeros_like(log_p), log_p)
-    return reduced(xp, -xp.sum(q * heard, axis=-1), divisor), (q, divisor)
+    return reduced(xp, -total(xp, q * heard, -1), divisor), (q, divisor)
 
 
 def nll_loss_backward(xp: Namespace, dy: Array, cache: tuple[Array, float | None]) -> Array:
@@ -56,18 +59,31 @@ def nll_loss_backward(xp: Namespace, dy: Array, cache: tuple[Array, float | None
 
 
 def cross_entropy(xp: Namespace, z: Array, *, q: Array, divisor: float | None = None) -> Forward:
-    """ℓ = −Σ_c q_c log p_c,   p = softmax(z)"""
-    log_p, _ = log_softmax(xp, z, axis=-1)
+    """ℓ = −Σ_c q_c log p_c,   p = softmax(z) ; where all q are 0, whatever z may be, even nan, is taken for 0"""
+    mass = total(xp, q, -1, True)
+    ignored = mass == 0
+    if xp.any(ignored):
+        z = xp.where(ignored, xp.zeros_like(z), z)
+    log_p, e, total_e = log_probabilities(xp, z, -1)
     loss, _ = nll_loss(xp, log_p, q=q, divisor=divisor)
-    return loss, (log_p, q, divisor)
+    return loss, (e, total_e, q, mass, divisor)
 
 
-def cross_entropy_backward(xp: Namespace, dy: Array, cache: tuple[Array, Array, float | None]) -> Array:
-    """z̄ = ℓ̄ (p Σ_c q_c − q) ; where q is 0, so is z̄, whatever p may be"""
-    log_p, q, divisor = cache
-    mass = xp.sum(q, axis=-1, keepdims=True)
-    p = xp.where(mass == 0, xp.zeros_like(log_p), xp.exp(log_p))
-    return (p * mass - q) * spread(dy, divisor)[..., None]
+def cross_entropy_backward(xp: Namespace, dy: Array, cache: tuple[Array, Array, Array, Array, float | None]) -> Array:
+    """z̄ = ℓ̄ (p Σ_c q_c − q)"""
+    e, total_e, q, mass, divisor = cache
+    p = e / total_e
+    dz = p * mass - q
+    likely = p > LIKELY
+    if xp.any(likely):
+        dz = _balanced(xp, dz, likely)
+    return dz * spread(dy, divisor)[..., None]
+
+
+def _balanced(xp: Namespace, dz: Array, likely: Array) -> Array:
+    """The one element of a row whose p and q may nearly cancel, from the others: the row's sum is 0"""
+    others = xp.where(likely, xp.zeros_like(dz), dz)
+    return xp.where(likely, -total(xp, others, -1, True), others)
 
 
 def mse_loss(xp: Namespace, x: Array, target: Array, *, divisor: float | None = None) -> Forward:

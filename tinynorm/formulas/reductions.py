@@ -3,21 +3,8 @@
 A reduction's backward first gives the cotangent its lost axes back, with length 1 (`_restore`), and then spreads it.
 """
 
-from math import prod as product
-
+from .summation import average, reduced_axes, reduced_count, total
 from .types import Array, Axis, Forward, Namespace
-
-
-def reduced_axes(ndim: int, axis: Axis) -> tuple[int, ...]:
-    """The axes that are summed over, each as a number from 0 to ndim − 1. A scalar has none, whatever axis is given."""
-    if axis is None or ndim == 0:
-        return tuple(range(ndim))
-    return tuple(a % ndim for a in (axis if isinstance(axis, tuple) else (axis,)))
-
-
-def reduced_count(shape: tuple[int, ...], axis: Axis) -> int:
-    """How many elements go into each result."""
-    return product(shape[a] for a in reduced_axes(len(shape), axis))
 
 
 def _restore(xp: Namespace, dy: Array, shape: tuple[int, ...], axis: Axis) -> Array:
@@ -28,7 +15,7 @@ def _restore(xp: Namespace, dy: Array, shape: tuple[int, ...], axis: Axis) -> Ar
 
 def sum(xp: Namespace, x: Array, *, axis: Axis, keepdims: bool) -> Forward:
     """y = Σ x"""
-    return xp.sum(x, axis=axis, keepdims=keepdims), (x.shape, axis)
+    return total(xp, x, axis, keepdims), (x.shape, axis)
 
 
 def sum_backward(xp: Namespace, dy: Array, cache: tuple[tuple[int, ...], Axis]) -> Array:
@@ -39,7 +26,7 @@ def sum_backward(xp: Namespace, dy: Array, cache: tuple[tuple[int, ...], Axis]) 
 
 def mean(xp: Namespace, x: Array, *, axis: Axis, keepdims: bool) -> Forward:
     """y = Σ x / n"""
-    return xp.mean(x, axis=reduced_axes(x.ndim, axis), keepdims=keepdims), (x.shape, axis)
+    return average(xp, x, axis, keepdims), (x.shape, axis)
 
 
 def mean_backward(xp: Namespace, dy: Array, cache: tuple[tuple[int, ...], Axis]) -> Array:
@@ -77,7 +64,7 @@ def _share(xp: Namespace, dy: Array, x: Array, winner: Array, axis: Axis) -> Arr
 
 
 def prod(xp: Namespace, x: Array, *, axis: Axis, keepdims: bool) -> Forward:
-    """y = Π x"""
+    """y = Π x, multiplied in their order: a product may overflow on the way, and is then ∞, 0 or nan"""
     return xp.prod(x, axis=axis, keepdims=keepdims), (x, axis)
 
 
@@ -97,17 +84,22 @@ def prod_backward(xp: Namespace, dy: Array, cache: tuple[Array, Axis]) -> Array:
 
 
 def centred(xp: Namespace, x: Array, axis: Axis) -> Array:
-    """c = x − mean(x). In exact arithmetic once is enough; twice removes what rounding leaves of a large mean."""
-    axes = reduced_axes(x.ndim, axis)
-    c = x - xp.mean(x, axis=axes, keepdims=True)
-    return c - xp.mean(c, axis=axes, keepdims=True)
+    """c = x − mean(x). In exact arithmetic once is enough; twice removes what rounding leaves of a large mean.
+
+    So equal numbers become exactly 0, whatever their sum was rounded to: what is left of them after the first time are
+    equal, small multiples of their last digit, which add up without rounding.
+    """
+    n = reduced_count(x.shape, axis)
+    c = x - total(xp, x, axis, keepdims=True) / n
+    c -= total(xp, c, axis, keepdims=True) / n
+    return c
 
 
 def var(xp: Namespace, x: Array, *, axis: Axis, ddof: float, keepdims: bool) -> Forward:
-    """y = Σ c² / (n − ddof),   c = x − mean(x)"""
+    """y = Σ c² / (n − ddof),   c = x − mean(x). Each c², and their sum, must be within the range of the dtype."""
     c = centred(xp, x, axis)
     n = reduced_count(x.shape, axis) - ddof
-    return xp.sum(c * c, axis=axis, keepdims=keepdims) / n, (c, n, axis)
+    return total(xp, c * c, axis, keepdims) / n, (c, n, axis)
 
 
 def var_backward(xp: Namespace, dy: Array, cache: tuple[Array, float, Axis]) -> Array:
@@ -117,19 +109,42 @@ def var_backward(xp: Namespace, dy: Array, cache: tuple[Array, float, Axis]) -> 
 
 
 def logsumexp(xp: Namespace, x: Array, *, axis: Axis, keepdims: bool) -> Forward:
-    """y = m + log Σ e^(x − m),   m = max x ;   where x = m, the difference is 0, also if both are infinite"""
-    m = xp.max(x, axis=axis, keepdims=True)
-    zero, largest = xp.zeros_like(x), x == m
-    e = xp.exp(xp.where(largest, zero, x) - xp.where(largest, zero, m))
-    total = xp.sum(e, axis=axis, keepdims=True)
-    y = m + xp.log(total)
-    return y if keepdims else _drop(xp, y, axis), (e, total, axis)
+    """y = m + log Σ e^(x − m),   m = max x"""
+    z, m, _ = shifted(xp, x, axis)
+    e = xp.exp(z)
+    log_mass, mass = log_total(xp, e, axis)
+    y = m + log_mass
+    return y if keepdims else _drop(xp, y, axis), (e, mass, axis)
 
 
 def logsumexp_backward(xp: Namespace, dy: Array, cache: tuple[Array, Array, Axis]) -> Array:
-    """x̄ = ȳ softmax(x), since ∂y/∂xⱼ = e^(xⱼ) / Σ eˣ"""
-    e, total, axis = cache
-    return _restore(xp, dy, e.shape, axis) * (e / total)
+    """x̄ = ȳ softmax(x), since ∂y/∂xⱼ = e^(xⱼ) / Σ eˣ ; infinities that tie for the maximum share it equally"""
+    e, mass, axis = cache
+    return _restore(xp, dy, e.shape, axis) * (e / mass)
+
+
+def shifted(xp: Namespace, x: Array, axis: Axis) -> tuple[Array, Array, Array | None]:
+    """x − m and m = max x, and in which rows several infinities tie for m (None where all m are finite)
+
+    Where x = m the difference is 0, also if both are infinite.
+    """
+    m = xp.max(x, axis=axis, keepdims=True)
+    if xp.all(xp.isfinite(m)):
+        return x - m, m, None
+    largest = x == m
+    z = xp.where(largest, xp.zeros_like(x), x) - xp.where(largest, xp.zeros_like(x), m)
+    return z, m, (m == m) & ~xp.isfinite(m) & (xp.sum(largest, axis=axis, keepdims=True) > 1)
+
+
+def log_total(xp: Namespace, e: Array, axis: Axis) -> tuple[Array, Array]:
+    """log Σ e and Σ e, where the largest e is 1"""
+    mass = total(xp, e, axis, True)
+    alone = mass < 1.3
+    if not xp.any(alone):
+        return xp.log(mass), mass
+    # 1 + others would round the others away, and log1p does not.
+    others = total(xp, e * (e != 1.0), axis, True)
+    return xp.where(alone, xp.log1p(others), xp.log(mass)), mass
 
 
 def _drop(xp: Namespace, y: Array, axis: Axis) -> Array:
@@ -138,7 +153,7 @@ def _drop(xp: Namespace, y: Array, axis: Axis) -> Array:
 
 
 def cumsum(xp: Namespace, x: Array, *, axis: int | None) -> Forward:
-    """yᵢ = Σ_{j≤i} xⱼ ; over the flattened array where axis is None"""
+    """yᵢ = Σ_{j≤i} xⱼ, each from the one before it ; over the flattened array where axis is None"""
     return xp.cumsum(x, axis=axis), (x.shape, axis)
 
 

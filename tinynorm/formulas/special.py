@@ -85,19 +85,32 @@ def normal_cdf(xp: Any, x: Any) -> Any:
     >>> [f"{p:.6g}" for p in normal_cdf(np, np.array([-30.0, 0.0, 1.96, np.inf]))]
     ['4.90671e-198', '0.5', '0.975002', '1']
     """
-    a = _magnitude(xp, x)
-    tail = 0.5 * _gaussian(xp, a, 0.5) * _erfcx(a * math.sqrt(0.5))
+    ratio, root = normal_tail(xp, x)
+    tail = ratio * root * root
     return xp.where(x < 0, tail, 1.0 - tail)
+
+
+def normal_tail(xp: Any, x: Any) -> tuple[Any, Any]:
+    """r and s with Φ(−|x|) = r·s² and φ(x) = s²/√(2π), s = exp(−x²/4). The argument as in `erf`.
+
+    In two factors s, a product with a large number comes out right although s² itself is below the smallest number.
+    """
+    a = _magnitude(xp, x)
+    return 0.5 * _erfcx(a * math.sqrt(0.5)), _gaussian(xp, a, 0.25)
+
+
+def gaussian(xp: Any, x: Any) -> Any:
+    """exp(−x²), elementwise, with a relative error that does not grow with x. Arguments and result as in `erf`."""
+    return _gaussian(xp, xp.minimum(xp.maximum(x, -_FAR), _FAR), 1.0)
 
 
 def _magnitude(xp: Any, x: Any) -> Any:
     """|x| by comparison, since abs is not analytic; cut off where both functions have long been constant."""
-    a = xp.where(x < 0, -x, x)
-    return xp.where(a > _FAR, _FAR, a)  # in this order a nan stays a nan
+    return xp.minimum(xp.where(x < 0, -x, x), _FAR)
 
 
 def _gaussian(xp: Any, a: Any, scale: float) -> Any:
-    """exp(−scale·a²), scale ½ or 1, with a relative error that does not grow with a.
+    """exp(−scale·a²), scale ¼ or 1, with a relative error that does not grow with a.
 
     Rounding a² before exp would cost a²/2 units in the last place. For any s, exp(−a²) = exp(−s²)·exp(−(a − s)(a + s));
     an s of few digits has an exact square, and close to a it leaves a second exponent that is small.

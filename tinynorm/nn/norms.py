@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 
 from .. import functional
-from ..checks import normalizable
+from ..checks import features, normalizable
 from ..convert import sizes
-from ..options import nonnegative
+from ..functional import EPS_MODES
+from ..options import choice, finite, nonnegative
 from ..tensor import Tensor
 from .module import Module, Parameter
 
@@ -43,10 +44,15 @@ class RMSNorm(_Norm):
         eps: ε ≥ 0. None stands for the machine epsilon of float32, the parameters' dtype; without parameters, for that
             of the input's dtype.
         elementwise_affine: whether there is a g.
+        bias: whether there is a b, which is added to y; there is none without g.
+        partial: p, above 0 and at most 1: the mean is that of the first ⌈p n⌉ of n features (pRMSNorm).
+        weight_offset: o, for the convention g = o + weight, in which o is mostly 1.
+        eps_mode: "inside" the root; or "outside", for x / (√mean(x²) + ε).
         device: where the parameters live.
 
     Attributes:
-        weight: g, of shape normalized_shape, 1 at the start; or None.
+        weight: g − o, of shape normalized_shape; at the start 1 − o, so that g is 1; or None.
+        bias: b, of shape normalized_shape, 0 at the start; or None.
 
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
 
@@ -55,6 +61,9 @@ class RMSNorm(_Norm):
     RMSNorm((2,), eps=1e-05, elementwise_affine=True)
     >>> tn.nn.RMSNorm(2, eps=0.0, elementwise_affine=False)([3.0, 4.0]).numpy().round(4)
     array([0.8485, 1.1314], dtype=float32)
+    >>> gemma = tn.nn.RMSNorm(2, eps=1e-6, weight_offset=1.0)
+    >>> gemma.weight
+    Parameter([0., 0.], dtype=float32, requires_grad=True)
     """
 
     def __init__(
@@ -63,13 +72,43 @@ class RMSNorm(_Norm):
         eps: float | None = 1e-5,
         elementwise_affine: bool = True,
         *,
+        bias: bool = False,
+        partial: float = 1.0,
+        weight_offset: float = 0.0,
+        eps_mode: str = "inside",
         device: str = "cpu",
     ) -> None:
         super().__init__(normalized_shape, eps, elementwise_affine, device)
+        features("RMSNorm", partial, self.normalized_shape)
+        self.partial, self.weight_offset = float(partial), finite("RMSNorm", "weight_offset", weight_offset)
+        self.eps_mode = choice("RMSNorm", "eps_mode", eps_mode, EPS_MODES)
+        if self.weight is not None and self.weight_offset != 0.0:
+            self.weight = Parameter(np.full(self.normalized_shape, 1.0 - self.weight_offset, np.float32))
+        self.bias = Parameter(np.zeros(self.normalized_shape, np.float32)) if elementwise_affine and bias else None
+        self.to(device)
 
     def forward(self, x: Any) -> Tensor:
         """(..., *normalized_shape) to the same shape."""
-        return functional.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+        return functional.rms_norm(
+            x,
+            self.normalized_shape,
+            self.weight,
+            self.eps,
+            bias=self.bias,
+            partial=self.partial,
+            weight_offset=self.weight_offset,
+            eps_mode=self.eps_mode,
+        )
+
+    def extra_repr(self) -> str:
+        """The arguments that `repr` shows; of the last four those that differ from what they are by default."""
+        shown = {
+            "bias=True": self.bias is not None,
+            f"partial={self.partial}": self.partial != 1.0,
+            f"weight_offset={self.weight_offset}": self.weight_offset != 0.0,
+            f"eps_mode={self.eps_mode!r}": self.eps_mode != "inside",
+        }
+        return ", ".join([super().extra_repr(), *(text for text, differs in shown.items() if differs)])
 
 
 class LayerNorm(_Norm):
