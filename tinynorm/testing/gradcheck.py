@@ -1,81 +1,134 @@
-"""Comparing a function's gradients with numeric ones."""
+"""Checking a function's first derivatives, and its second, with one call."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
+from ..errors import GradientError
+from .comparison import ATOL, RTOL
+from .examine import Report, examine
+from .higher import derivative, gradient
 
-from ..errors import ArgumentError, GradientError
-from ..tensor import Tensor, as_tensor, tensor
-from .numeric import central_difference
+__all__ = ["derivative", "examine", "gradcheck", "gradgradcheck", "Report"]
 
 
 def gradcheck(
-    fn: Callable[..., Tensor],
+    fn: Callable[..., Any],
     inputs: Sequence[Any],
     *,
-    rtol: float = 1e-5,
-    atol: float = 1e-8,
+    method: str = "auto",
+    cotangent: Any = "random",
+    rtol: float = RTOL,
+    atol: float = ATOL,
     seed: int = 0,
+    away_from: Any = (),
     raise_exception: bool = True,
 ) -> bool:
-    """Whether the gradients of ``fn(*inputs)`` agree with central differences, for a random cotangent, in float64.
+    """Whether the gradients of ``fn(*inputs)`` agree with numeric ones, every element of every input, in float64.
+
+    Central differences, extrapolated and with an estimate of their own error, decide; where fn's formulas take complex
+    numbers, complex steps (error about 1e-15) must agree too. No `grad` is left anywhere. How it is done, and what is
+    guaranteed, stands at the top of testing/examine.py and testing/comparison.py.
 
     Args:
-        fn: takes Tensors, gives one Tensor.
-        inputs: arrays, Tensors or numbers. Copies of the floating-point ones, raised to float64, are differentiated;
-            the others are passed on as they are. None of them is changed.
-        rtol: how far apart two gradients may be, relative to each element.
-        atol: how far besides, relative to the input's largest gradient, or 1 if that is larger: the differences' own
-            error.
-        seed: of the cotangent.
-        raise_exception: raise `GradientError`, which names the argument and its worst element, instead of giving False.
+        fn: takes Tensors, gives a Tensor, or several in a tuple or list.
+        inputs: arrays, Tensors, numbers or lists. Copies of the floating-point ones, raised to float64 and in the same
+            memory layout, are differentiated; the others are passed on as they are.
+        method: "central" for differences alone, "complex" for complex steps alone, "auto" for both.
+        cotangent: "random", or an array in the shape of fn's result (a list of arrays for several results), which is
+            then the only one used.
+        rtol: how far apart two gradients may be, relative to their size, besides the differences' own error. A complex
+            step is held to 10⁻⁵ of it.
+        atol: how far besides, relative to the terms that add up to a gradient; for one that differences cannot tell
+            from 0, relative to the largest gradient, or 1.
+        seed: of cotangents and directions.
+        away_from: a number or several, at which fn has kinks: elements nearer than a hundredth are moved away from it.
+        raise_exception: raise `GradientError` instead of giving False.
+
+    Raises:
+        GradientError: names the argument, its worst element, both numbers, and a line that repeats the check. Also for
+            a function that changes its inputs, is random, or has no derivative there.
+        ArgumentError: when no input is floating-point.
+        DTypeError: when fn computes in less than float64.
+        GraphError: for method="complex" when fn's formulas do not take complex numbers.
 
     >>> import tinynorm as tn
     >>> tn.testing.gradcheck(lambda x: tn.tanh(x) * x, [[0.5, -2.0]])
     True
     """
-    constants = [as_tensor(value) for value in inputs]
-    points = [c.numpy().astype(np.float64) if c.dtype.kind == "f" else None for c in constants]
-
-    if all(p is None for p in points):
-        raise ArgumentError("gradcheck: no input is floating-point, so there is nothing to differentiate")
-
-    def run(values: list[Any], requires_grad: bool) -> tuple[Tensor, list[Tensor]]:
-        arguments = [
-            c if v is None else tensor(v, requires_grad=requires_grad) for c, v in zip(constants, values, strict=True)
-        ]
-        return fn(*arguments), arguments
-
-    def along(k: int) -> Callable[[Any], Any]:
-        """The result as a function of argument k alone."""
-        return lambda value: run([*points[:k], value, *points[k + 1 :]], requires_grad=False)[0].numpy()
-
-    y, leaves = run(points, requires_grad=True)
-    dy = np.random.default_rng(seed).normal(size=y.shape)
-    if y.requires_grad:
-        y.backward(dy)
-    for k, point in enumerate(points):
-        if point is None:
-            continue
-        analytic = leaves[k].grad
-        analytic = np.zeros_like(point) if analytic is None else analytic
-        message = _disagreement(analytic, central_difference(along(k), point, dy), rtol, atol)
-        if message is not None:
-            if raise_exception:
-                raise GradientError(f"gradcheck: {getattr(fn, '__name__', fn)}, argument {k}: {message}")
-            return False
-    return True
+    options = {
+        "method": method,
+        "seed": seed,
+        "cotangent": cotangent,
+        "rtol": rtol,
+        "atol": atol,
+        "away_from": away_from,
+    }
+    report = examine(fn, inputs, **options)
+    return _verdict("gradcheck", report.message, inputs, options, raise_exception)
 
 
-def _disagreement(analytic: Any, numeric: Any, rtol: float, atol: float) -> str | None:
-    error = np.abs(analytic - numeric)
-    bound = rtol * np.abs(numeric) + atol * np.max(np.abs(numeric), initial=1.0)
-    if np.all(error <= bound):  # which a nan is not
-        return None
-    excess = np.where(np.isnan(error), np.inf, error / bound)
-    worst = tuple(int(i) for i in np.unravel_index(np.argmax(excess), error.shape))
-    return (
-        f"at {worst} the analytic gradient is {analytic[worst]:.9g}, the numeric one {numeric[worst]:.9g}; "
-        f"they may differ by {bound[worst]:.2g}"
-    )
+def gradgradcheck(
+    fn: Callable[..., Any],
+    inputs: Sequence[Any],
+    *,
+    method: str = "auto",
+    cotangent: Any = "random",
+    rtol: float = RTOL,
+    atol: float = ATOL,
+    seed: int = 0,
+    away_from: Any = (),
+    raise_exception: bool = True,
+) -> bool:
+    """Whether the second derivatives agree with numeric ones: `gradcheck` of the gradients of ``fn(*inputs)``.
+
+    The gradients depend on the inputs and, linearly, on a cotangent, and are differentiated with respect to both.
+
+    Args:
+        fn: as for `gradcheck`.
+        inputs: as for `gradcheck`.
+        method: as for `gradcheck`.
+        cotangent: the one at which the gradients are taken: "random", or an array in the shape of fn's result.
+        rtol: as for `gradcheck`.
+        atol: as for `gradcheck`.
+        seed: as for `gradcheck`.
+        away_from: as for `gradcheck`.
+        raise_exception: as for `gradcheck`.
+
+    Raises:
+        GraphError: when one of fn's operations cannot be differentiated again. Otherwise as `gradcheck`; the arguments
+            that errors name after fn's own are the cotangents.
+
+    >>> import tinynorm as tn
+    >>> tn.testing.gradgradcheck(lambda x: tn.tanh(x) * x, [[0.5, -2.0]])
+    True
+    """
+    options = {"method": method, "seed": seed, "rtol": rtol, "atol": atol, "away_from": away_from}
+    try:
+        derived, extended = gradient(fn, inputs, cotangent, seed)
+        message = examine(derived, extended, caller="gradgradcheck", **options).message
+    except GradientError as fault:
+        message = f"gradgradcheck: {fault}"
+    return _verdict("gradgradcheck", message, inputs, {**options, "cotangent": cotangent}, raise_exception)
+
+
+DEFAULTS = {"cotangent": "random", "rtol": RTOL, "atol": ATOL, "away_from": ()}
+
+
+def _verdict(
+    caller: str, message: str | None, inputs: Sequence[Any], options: dict[str, Any], raise_exception: bool
+) -> bool:
+    if message is not None and raise_exception:
+        raise GradientError(f"{message}\n{_again(caller, inputs, options)}")
+    return message is None
+
+
+def _again(caller: str, inputs: Sequence[Any], options: dict[str, Any]) -> str:
+    """The line that repeats a check, with the inputs if they are few."""
+    chosen = {name: value for name, value in options.items() if repr(value) != repr(DEFAULTS.get(name))}
+    call = ", ".join(["fn", "inputs", *(f"{name}={_shown(value)}" for name, value in chosen.items())])
+    shown = _shown(list(inputs))
+    return f"again: {caller}({call})" + (f" with inputs = {shown}" if len(shown) <= 200 else " with the same inputs")
+
+
+def _shown(value: Any) -> str:
+    return " ".join(repr(value).split())

@@ -1,0 +1,144 @@
+"""``python -m tinynorm check``: the table of all operations, on the terminal or as JSON."""
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from importlib import import_module
+from importlib.util import find_spec
+from time import perf_counter
+from typing import Any
+
+from ..errors import ArgumentError
+from ..options import near_miss
+from .check import Row, Subject, check, heading, line, subjects_in, subjects_of_table
+
+DESCRIPTION = """\
+Hold operations against numbers. For each one, a row:
+
+  finite differences  largest error of its gradients against central differences
+  complex step        the same against complex steps, which are exact to about 1e-15
+  order               the highest derivatives that agree with numeric ones, up to 4; where there are no more, both
+                      are 0
+  mutants killed      planted faults that its property test finds, of all that were planted
+  seconds             how long all of this took
+
+The exit status is 1 when an operation falls short, 2 when the command was misspelt, 130 after Ctrl-C.
+"""
+
+JSON = """\
+--json prints one object: "tinynorm" (the version), "intense", "passed", "seconds", and "operations", a list of
+objects with "name", "central_error", "complex_error", "order", "killed", "mutants", "survivors" (a list of texts),
+"equivalents" (an object: mutant, reason), "seconds" and "problems" (a list of texts, empty where nothing falls short).
+An error that could not be found is null.
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to those of ``python -m tinynorm``."""
+    parser: ArgumentParser = commands.add_parser(
+        "check",
+        help="hold operations against numeric derivatives and planted faults",
+        description=DESCRIPTION,
+        epilog=JSON,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="op", help="an operation, or a module with your own; by default all of the library"
+    )
+    parser.add_argument("--intense", action="store_true", help="try many more examples; takes minutes")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: Namespace, version: str) -> int:
+    """Run the command; the exit status."""
+    start, subjects = perf_counter(), find(arguments.names)
+    width = max(len("operation"), *(len(subject.name) for subject in subjects))
+    rows = []
+    with progress(subjects) as (waiting, show):
+        if not arguments.json:
+            show(heading(width))
+        for subject in waiting:
+            with redirect_stdout(sys.stderr):  # what a user's operation prints is not part of the table
+                row = check(subject, arguments.intense)
+            rows.append(row)
+            if not arguments.json:
+                show(line(row, width))
+    seconds, passed = perf_counter() - start, not any(row.problems for row in rows)
+    if arguments.json:
+        found = {
+            "tinynorm": version,
+            "intense": arguments.intense,
+            "passed": passed,
+            "seconds": seconds,
+            "operations": [row.json() for row in rows],
+        }
+        print(json.dumps(found, indent=2, allow_nan=False))
+    else:
+        print(summary(rows, seconds))
+    return 0 if passed else 1
+
+
+def summary(rows: list[Row], seconds: float) -> str:
+    """What stands below the table."""
+    killed, mutants = sum(row.killed for row in rows), sum(row.mutants for row in rows)
+    short = [row for row in rows if row.problems]
+    count = f"{len(rows)} operation{'s' if len(rows) != 1 else ''}"
+    verdict = f"{len(short)} of {count} fall{'s' if len(short) == 1 else ''} short" if short else f"{count}, all pass"
+    details = [f"\n{row.name}: {problem}" for row in short for problem in row.problems]
+    return "\n".join([f"\n{verdict}; {killed} of {mutants} mutants killed; {seconds:.1f} s", *details])
+
+
+def find(names: Iterable[str]) -> list[Subject]:
+    """What is to be checked: the operations of that name, and those in modules of that name.
+
+    Raises:
+        ArgumentError: for a name that is neither, or a module that cannot be imported or has nothing to check.
+    """
+    table, found = subjects_of_table(), []
+    for name in names:
+        found += [table[name]] if name in table else _of_module(name, table)
+    return found or list(table.values())
+
+
+def _of_module(name: str, table: dict[str, Subject]) -> list[Subject]:
+    if sys.path[:1] != [""]:
+        sys.path.insert(0, "")  # the directory where the command was typed
+    try:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ModuleNotFoundError(name=name)
+        with redirect_stdout(sys.stderr):
+            subjects = subjects_in(import_module(name))
+    except (Exception, SystemExit) as error:
+        if (
+            isinstance(error, ModuleNotFoundError)
+            and error.name is not None
+            and f"{name}.".startswith(f"{error.name}.")
+        ):
+            hint = near_miss(name, table)
+            if name.endswith(".py"):
+                hint = f"; to check a module, write {name.removesuffix('.py').replace('/', '.')!r}"
+            raise ArgumentError(f"check: {name!r} is neither an operation nor a module{hint}") from None
+        raise ArgumentError(f"check: {name} cannot be imported: {type(error).__name__}: {error}") from None
+    if not subjects:
+        raise ArgumentError(f"check: {name} holds nothing to check, neither operations of tn.op nor property tests")
+    return subjects
+
+
+@contextmanager
+def progress(subjects: list[Subject]) -> Iterator[tuple[Iterable[Subject], Any]]:
+    """The subjects, one by one, with a bar on the terminal if tqdm is there; and how to print beside it."""
+    bar: Any = None
+    if sys.stderr.isatty() and find_spec("tqdm") is not None:
+        bar = import_module("tqdm").tqdm(subjects, leave=False, unit="op")
+    if bar is None:
+        yield subjects, _print
+        return
+    with bar:
+        yield bar, lambda text: bar.write(text, file=sys.stdout)
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)
