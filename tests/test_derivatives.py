@@ -842,11 +842,6 @@ REFUSED = {
         lambda xp, x: (tn.as_tensor(x).detach() ** 2, x), lambda xp, dy, x: 2.0 * dy * x, "detach: plain",
     ),
     "backward inside": (lambda xp, x: (x * x, x), lambda xp, dy, x: by_backward(x, dy), "backward: plain"),
-    "tn.vjp inside": (
-        lambda xp, x: (x * x, x),
-        lambda xp, dy, x: tn.vjp(lambda t: t * t, x, dy)[1],
-        "detach: plain",
-    ),
     "no_grad inside": (lambda xp, x: under_no_grad(x), lambda xp, dy, x: 2.0 * dy * x, "numpy: plain"),
     "a deep copy": (lambda xp, x: (copy.deepcopy(x) ** 2, x), lambda xp, dy, x: 2.0 * dy * x, "copy: plain"),
     "a pickle": (lambda xp, x: (pickle.loads(pickle.dumps(x)) ** 2, x), lambda xp, dy, x: 2.0 * dy * x, "copy: plain"),
@@ -985,6 +980,7 @@ ALLOWED = {  # of sin x; each is x³, or on its way there
         lambda xp, x: (x**3 * np.float64(1.0) * np.ones(3), x), lambda xp, dy, x: np.full(3, 3.0) * dy * x * x,
     ),
     "tn.grad inside": (lambda xp, x: (x * x * x, x), lambda xp, dy, x: by_grad(x, dy)),
+    "tn.vjp inside": (lambda xp, x: (x**3, x), lambda xp, dy, x: tn.vjp(lambda t: t**3, x, dy)[1]),
     "functions of tinynorm's": (
         lambda xp, x: ((tn.as_tensor(x) ** 3) if xp is not np else x**3, x), lambda xp, dy, x: 3.0 * dy * x * x,
     ),
@@ -1434,3 +1430,28 @@ def test_an_ignored_row_that_is_not_finite_has_no_second_derivative_either():
     found = curvature(scores, [0, -100, 2])
     np.testing.assert_array_equal(found[1], 0.0)
     np.testing.assert_allclose(found[[0, 2]], curvature(scores[[0, 2]], [0, 2]), rtol=1e-14)
+
+
+CUBE = np.array([0.5, -2.0, 1.5])
+TURN = np.array([1.0, 0.25, -0.5])
+
+
+@pytest.mark.parametrize(
+    ("derivative", "expected"),
+    [
+        (lambda f, x, v: tn.jacobian(lambda u: tn.jacobian(f, u), x), np.diag(6 * CUBE)),
+        (lambda f, x, v: tn.jacobian(lambda u: tn.grad(f(u), u)[0], x), np.diag(6 * CUBE)),
+        (lambda f, x, v: tn.jacobian(lambda u: tn.vjp(f, u)[1], x), np.diag(6 * CUBE)),
+        (lambda f, x, v: tn.jacobian(lambda u: tn.hvp(f, u, v)[1], x), np.diag(6 * TURN)),
+        (lambda f, x, v: tn.jvp(lambda u: tn.jvp(f, u, v)[1], x, v)[1], (6 * CUBE * TURN**2).sum()),
+        (lambda f, x, v: tn.jvp(lambda u: tn.vjp(f, u)[1], x, v)[1], 6 * CUBE * TURN),
+        (lambda f, x, v: tn.vjp(lambda u: tn.jvp(f, u, v)[1], x)[1], 6 * CUBE * TURN),
+        (lambda f, x, v: tn.vjp(lambda u: tn.hvp(f, u, v)[1], x, v)[1], 6 * TURN**2),
+        (lambda f, x, v: tn.hvp(lambda u: tn.jvp(f, u, v)[1], x, v)[1], 6 * TURN**2),
+    ],
+)
+def test_a_derivative_inside_of_a_differentiated_function_keeps_its_graph(derivative, expected):
+    """Without create_graph its own derivative would be 0."""
+    found = derivative(lambda u: (u**3).sum(), CUBE, TURN)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-14)
+    assert not graph.is_differentiated()

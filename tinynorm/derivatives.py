@@ -31,7 +31,8 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, create_graph: bool
         grad_outputs: for each output a Tensor or array of its shape; may be left out, or be None, for a single element,
             where it is 1.
         create_graph: whether the result can be differentiated in turn, by `grad` or `backward`. Each operation's
-            formulas then run again, on Tensors; see `tinynorm.recorded`.
+            formulas then run again, on Tensors; see `tinynorm.recorded`. Inside of a function that `vjp`, `jvp`, `hvp`,
+            `jacobian` or `gradcheck` differentiates, it always can.
 
     Returns:
         A tuple, also for one input; zeros for an input that the outputs do not depend on.
@@ -54,7 +55,7 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, create_graph: bool
     given = _per_output(len(ys), isinstance(outputs, Tensor), grad_outputs)
     seeds = [cotangent("grad", "grad_outputs", y, value) for y, value in zip(ys, given, strict=True)]
     needed = _between(topological_order(*sources), targets)
-    if not create_graph and not graph.is_closed():  # a formula that calls grad is differentiated, too
+    if not (create_graph or graph.is_differentiated()):
         return tuple(_on_arrays(needed, sources, targets, seeds))
     with graph.recording():
         return tuple(_on_tensors(needed, sources, targets, seeds))
@@ -355,9 +356,9 @@ def _called(name: str, fn: Callable[..., Any], inputs: Any, create_graph: bool) 
     for value in inputs if _several(inputs) else [inputs]:
         x = operand(name, value)
         floating(name, inputs=x)
-        connected = create_graph and x.requires_grad
+        connected = (create_graph or graph.is_differentiated()) and x.requires_grad
         xs.append(x.reshape(x.shape) if connected else as_tensor(x.detach(), requires_grad=True))
-    with graph.recording():
+    with graph.differentiated():
         y = fn(*xs)
     if not isinstance(y, Tensor):
         raise DTypeError(f"{name}: fn must give one Tensor, not {type(y).__name__}")
@@ -380,7 +381,7 @@ def _pulled(y: Tensor, xs: list[Tensor], v: Tensor, create_graph: bool) -> list[
 
 
 def _kept(y: Tensor, create_graph: bool) -> Tensor:
-    return y if create_graph else y.detach()
+    return y if create_graph or graph.is_differentiated() else y.detach()
 
 
 def _like(inputs: Any, found: list[Tensor]) -> Any:

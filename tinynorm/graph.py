@@ -57,6 +57,25 @@ def recording() -> Iterator[None]:
         _pauses.reset(token)
 
 
+_differentiated: ContextVar[bool] = ContextVar("tinynorm_differentiated", default=False)
+
+
+def is_differentiated() -> bool:
+    """Whether what runs here will be differentiated as a whole, derivatives that are taken in it included."""
+    return _differentiated.get() or is_closed()
+
+
+@contextmanager
+def differentiated() -> Iterator[None]:
+    """Record inside, and let derivatives that are taken inside keep their graph: without it, theirs would be 0."""
+    token = _differentiated.set(True)
+    try:
+        with recording():
+            yield
+    finally:
+        _differentiated.reset(token)
+
+
 class no_grad(ContextDecorator):
     """Record nothing inside: results require no gradient and keep nothing for a backward.
 
