@@ -1,18 +1,9 @@
-"""What several test files share: the package's own cases, values and layouts, and how one call is run."""
+"""What several test files share: the cases that are always tried, how one call is run, and an operation."""
 
 import pytest
 
 import tinynorm as tn
-from tinynorm.testing.cases import BROADCAST, CASES, INDICES, SHAPES, Setting
-from tinynorm.testing.values import LAYOUTS, above, away_from_zero, distinct, mask, on_grid, positive, real, with_zeros
-
-__all__ = [
-    "ALWAYS", "BROADCAST", "CALLS", "INDICES", "LAYOUTS", "SHAPES", "Setting", "above_minus_one", "away_from_zero",
-    "distinct", "mask", "on_grid", "positive", "real", "run", "value", "with_zeros",
-]  # fmt: skip
-
-CALLS = CASES
-above_minus_one = above(-1.0)
+from tinynorm.testing.cases import CASES
 
 ALWAYS = [
     pytest.param(name, s, id=" ".join(f"{name}-{s.shapes}-{s.options}".split()))
@@ -20,6 +11,24 @@ ALWAYS = [
     for s in case.always
 ]
 """Every case in all the settings that are always tried, for ``parametrize(("name", "setting"), ALWAYS)``."""
+
+
+# What a new operation costs its author.
+
+
+@tn.op("l2_norm")
+def l2_norm(xp, x, weight, *, eps):
+    """y = g ⊙ x / √(Σ x² + ε)"""
+    r = 1.0 / xp.sqrt(xp.sum(x * x, axis=-1, keepdims=True) + eps)
+    h = x * r
+    return h * weight, (h, r, weight)
+
+
+@l2_norm.backward
+def _(xp, dy, cache):
+    h, r, weight = cache
+    dh = dy * weight
+    return r * (dh - h * xp.sum(dh * h, axis=-1, keepdims=True)), dy * h
 
 
 def value(call, inputs, **options):

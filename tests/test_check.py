@@ -1,5 +1,6 @@
 """`python -m tinynorm check`: what it prints, and its exit status."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -9,31 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers import l2_norm
 
 import tinynorm as tn
 from tinynorm.__main__ import main
 from tinynorm.testing import command
 from tinynorm.testing.cases import OPS
-from tinynorm.testing.check import Row, check, subjects_of_table
+from tinynorm.testing.check import Row, check, tasks_of_table
 
-L2_NORM = """
-import tinynorm as tn
-
-
-@tn.op("l2_norm")
-def l2_norm(xp, x, weight, *, eps):
-    r = 1.0 / xp.sqrt(xp.sum(x * x, axis=-1, keepdims=True) + eps)
-    h = x * r
-    return h * weight, (h, r, weight)
-
-
-@l2_norm.backward
-def _(xp, dy, cache):
-    h, r, weight = cache
-    dh = dy * weight
-    return r * (dh - h * xp.sum(dh * h, axis=-1, keepdims=True)), dy * h
-"""
-
+L2_NORM = "import tinynorm as tn\n\n\n" + "\n\n".join(
+    map(inspect.getsource, (l2_norm.__wrapped__, l2_norm._op.backward))
+)
 TEST = '\n\ntest_l2_norm = tn.testing.property_test(l2_norm, "...D", "D", eps=1e-3)\n'
 
 
@@ -117,7 +104,7 @@ def test_json(capsys):
 
 def test_without_names_all_operations_are_checked(capsys, monkeypatch):
     """That they pass is for test_mutants.py and test_properties.py; here they need not run."""
-    monkeypatch.setattr(command, "check", lambda subject, intense: Row(subject.name, 1e-10, None, 4, 9, 9))
+    monkeypatch.setattr(command, "check", lambda task, intense: Row(task.name, 1e-10, None, 4, 9, 9))
     status, out, _ = run(capsys)
     assert status == 0
     assert list(rows(out)) == list(OPS)
@@ -127,9 +114,9 @@ def test_without_names_all_operations_are_checked(capsys, monkeypatch):
 
 def test_intense_tries_more(monkeypatch):
     seen = []
-    monkeypatch.setattr("tinynorm.testing.check._fill", lambda row, subject, *counts: seen.append(counts))
+    monkeypatch.setattr("tinynorm.testing.check._fill", lambda row, task, *counts: seen.append(counts))
     for intense in (False, True):
-        check(subjects_of_table()["exp"], intense)
+        check(tasks_of_table()["exp"], intense)
     assert all(many > few for few, many in zip(*seen, strict=True))
 
 
@@ -234,9 +221,9 @@ def test_a_property_test_of_a_function_has_no_mutants(capsys, module):
 
 
 def test_a_property_test_that_never_comes_to_the_operation_falls_short():
-    subject = subjects_of_table()["exp"]
-    elsewhere = [replace(case, call=lambda x: x * 2.0) for case in subject.cases]
-    row = check(replace(subject, cases=elsewhere))
+    task = tasks_of_table()["exp"]
+    elsewhere = [replace(case, call=lambda x: x * 2.0) for case in task.cases]
+    row = check(replace(task, cases=elsewhere))
     assert row.order == 4
     assert row.problems == ["its property test never differentiates it, so no mutant can be planted"]
 
@@ -330,7 +317,7 @@ def test_a_reader_who_leaves_early_gets_no_traceback():
 
 
 def test_ctrl_c_ends_it_cleanly(capsys, monkeypatch):
-    def interrupted(subject, intense):
+    def interrupted(task, intense):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "check", interrupted)

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,8 @@ def assert_one_sentence(done: subprocess.CompletedProcess[str], *fragments: str)
 
 def test_the_digits_are_learned_with_every_seed() -> None:
     """The floor is what was promised: 97.5 % on the mean of five seeds, none below 96 %."""
-    accuracies = [final_accuracy(train("--quiet", "--seed", str(seed))) for seed in range(5)]
+    with ThreadPoolExecutor(2) as pool:
+        accuracies = list(pool.map(lambda seed: final_accuracy(train("--quiet", "--seed", str(seed))), range(5)))
     assert np.mean(accuracies) >= 0.975
     assert min(accuracies) >= 0.96
 
@@ -77,9 +79,8 @@ def test_what_is_printed_and_drawn(tmp_path: Path) -> None:
     assert train(*QUICK, "--quiet").stderr == ""
 
 
-@pytest.mark.parametrize("norm", ["rms", "layer", "none"])
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-def test_every_norm_learns_with_every_optimizer(norm: str, optimizer: str) -> None:
+@pytest.mark.parametrize(("norm", "optimizer"), [("rms", "sgd"), ("layer", "adam"), ("none", "adamw")])
+def test_every_norm_and_every_optimizer_learns(norm: str, optimizer: str) -> None:
     assert final_accuracy(train(*QUICK, "--quiet", "--norm", norm, "--optimizer", optimizer)) > 0.5
 
 
@@ -143,13 +144,17 @@ def test_mnist_files_without_images(tmp_path: Path) -> None:
 def test_ctrl_c_ends_without_a_traceback() -> None:
     command = [sys.executable, "examples/train_mlp.py", "--epochs", "1000"]
     process = subprocess.Popen(
-        command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    while "step/s" not in process.stderr.read(1) + process.stderr.readline(100):  # training has begun
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+        command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which a run in the background ignores
+    )  # fmt: skip
+    try:
+        assert process.stderr is not None
+        while "step/s" not in process.stderr.read(1) + process.stderr.readline(100):  # training has begun
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "Traceback" not in err
     assert err.rstrip().endswith("interrupted")

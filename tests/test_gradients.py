@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from helpers import ALWAYS, CALLS, run, value
+from helpers import ALWAYS, run, value
 from hypothesis import given, settings
 
 import tinynorm as tn
@@ -12,14 +12,15 @@ from tinynorm import functional as F
 from tinynorm import table
 from tinynorm.graph import topological_order
 from tinynorm.op import Op
+from tinynorm.testing.cases import CASES
 from tinynorm.testing.strategies import seeds, settings_of
 from tinynorm.testing.verify import verify
 
-EACH_CALL = pytest.mark.parametrize("name", CALLS)
+EACH_CALL = pytest.mark.parametrize("name", CASES)
 
 
 def check(name, setting, seed):
-    verify(CALLS[name], CALLS[name].inputs(np.random.default_rng(seed), setting), setting.options, seed=seed)
+    verify(CASES[name], CASES[name].inputs(np.random.default_rng(seed), setting), setting.options, seed=seed)
 
 
 def recorded(y: tn.Tensor) -> set[str]:
@@ -31,21 +32,31 @@ def recorded(y: tn.Tensor) -> set[str]:
 
 
 def test_every_op_of_the_table_is_called():
-    assert {case.op for case in CALLS.values()} == {op for op in vars(table).values() if isinstance(op, Op)}
-    assert all(case.name == name for name, case in CALLS.items())
+    assert {case.op for case in CASES.values()} == {op for op in vars(table).values() if isinstance(op, Op)}
+    assert all(case.name == name for name, case in CASES.items())
 
 
 @EACH_CALL
 def test_a_call_records_the_op_that_it_is_named_after(name):
     if name == "astype" and np.dtype(np.longdouble) == np.float64:
         pytest.skip("this machine has no wider dtype to convert float64 to")
-    case = CALLS[name]
+    case = CASES[name]
     inputs = case.inputs(np.random.default_rng(0), case.typical)
     tensors = [tn.tensor(a, requires_grad=a.dtype.kind == "f") for a in inputs]
     y = case.call(*tensors, **case.typical.options)
     assert case.op.name == name.partition(":")[0]
     assert case.op.name in recorded(y)
     assert all(n > 1 for shape in [*(a.shape for a in inputs if a.ndim), y.shape] for n in shape)
+
+
+@EACH_CALL
+def test_nothing_is_recorded_under_no_grad(name):
+    case = CASES[name]
+    inputs = case.inputs(np.random.default_rng(0), case.typical)
+    with tn.no_grad():
+        y = case.call(*(tn.tensor(a, requires_grad=a.dtype.kind == "f") for a in inputs), **case.typical.options)
+    assert not y.requires_grad
+    assert y._source is None
 
 
 @pytest.mark.parametrize(("name", "setting"), ALWAYS)
@@ -56,7 +67,7 @@ def test_promises_in_these_settings(name, setting):
 @EACH_CALL
 def test_promises_in_random_settings(name):
     @settings(max_examples=settings.default.max_examples // 8 + 1)
-    @given(setting=settings_of(CALLS[name]), seed=seeds())
+    @given(setting=settings_of(CASES[name]), seed=seeds())
     def test(setting, seed):
         check(name, setting, seed)
 

@@ -5,13 +5,14 @@ from functools import cache
 
 import numpy as np
 import pytest
+from helpers import l2_norm
 
 import tinynorm as tn
 from tinynorm import table
 from tinynorm.errors import ArgumentError, GradientError
 from tinynorm.graph import topological_order
 from tinynorm.op import Op
-from tinynorm.testing.cases import CASES, OPS
+from tinynorm.testing.cases import CASES, OPS, cases_of
 from tinynorm.testing.faults import planted
 from tinynorm.testing.hunt import ABSENT, EQUIVALENT, UNCHANGED, corners_of, examples_of
 from tinynorm.testing.hunt import hunt as hunt_anew
@@ -19,8 +20,6 @@ from tinynorm.testing.hunt import hunt as hunt_anew
 NORMS = ("linear", *(name for name in OPS if "norm" in name))
 
 hunt = cache(hunt_anew)
-
-
 mutants = cache(tn.testing.mutants)
 
 
@@ -76,14 +75,10 @@ def test_faults_that_people_make_are_among_them(name, words):
 def test_faults_that_need_no_source_are_planted_in_every_input(name):
     """Without them, an operation whose gradient is just the cotangent would have no mutants."""
     killed = hunt(name).killed
-    floats = {k for example in examples_of(OPS[name], _cases(name), random=0) for k in _differentiated(example)}
+    floats = {k for example in examples_of(OPS[name], cases_of(OPS[name]), random=0) for k in _differentiated(example)}
     for k in floats & {0, 1, 2}:
         for what in ("times 1.01", "1 % too large in one element", "with the wrong sign", "zero, as for a constant"):
             assert f"gradient {k} {what}" in killed
-
-
-def _cases(name):
-    return [case for case in CASES.values() if case.op is OPS[name]]
 
 
 def _differentiated(example):
@@ -106,7 +101,7 @@ def test_what_is_excused_is_there_and_changes_no_value(function, code, reason):
     assert excused
     assert reason
     for op in {mutant.op for mutant in excused}:
-        examples = examples_of(op, _cases(op.name), random=30)
+        examples = examples_of(op, cases_of(op), random=30)
         fresh = [replace(example, seed=example.seed + 1000) for example in examples] + corners_of(op)
         for mutant in (m for m in excused if m.op is op):
             assert {example.shows(mutant) for example in fresh} <= {UNCHANGED, ABSENT}
@@ -338,25 +333,8 @@ def test_an_operation_nobody_knows():
 # Operations of a user's own
 
 
-@tn.op("l2_norm")
-def l2_norm(xp, x, weight, *, eps):
-    r = 1.0 / xp.sqrt(xp.sum(x * x, axis=-1, keepdims=True) + eps)
-    h = x * r
-    return h * weight, (h, r, weight)
-
-
-@l2_norm.backward
-def _(xp, dy, cache):
-    h, r, weight = cache
-    dh = dy * weight
-    return r * (dh - h * xp.sum(dh * h, axis=-1, keepdims=True)), dy * h
-
-
-test_l2_norm = tn.testing.property_test(l2_norm, "...D", "D", eps=1e-3)
-
-
 def test_a_users_own_operation_has_mutants_and_they_are_found():
-    found = hunt_anew(l2_norm, [test_l2_norm.case])
+    found = hunt_anew(l2_norm, [tn.testing.property_test(l2_norm, "...D", "D", eps=1e-3).case])
     assert found.survivors == ()
     assert found.planted > 30
     assert [what for what in found.killed if what.startswith("cached by a forward: l2_norm adds eps outside the root")]

@@ -23,6 +23,7 @@ from tinynorm.errors import (
     StateError,
     TinynormError,
 )
+from tinynorm.testing import complex_step
 
 
 class Scale(nn.Module):
@@ -65,16 +66,6 @@ def raised_to_float64(module: nn.Module) -> nn.Module:
             if isinstance(value, nn.Parameter):
                 setattr(part, name, nn.Parameter(value.numpy().astype(np.float64)))
     return module
-
-
-def complex_step(f: Any, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """∂(Σ dy f)/∂x = Im Σ dy f(x + ih) / h, to about the last digit."""
-    gradient = np.empty(x.shape)
-    for i in np.ndindex(x.shape):
-        stepped = x.astype(np.complex128)
-        stepped[i] += 1e-30j
-        gradient[i] = np.sum(dy * f(stepped).imag) / 1e-30
-    return gradient
 
 
 def assert_close(got: Any, expected: Any, tolerance: float) -> None:
@@ -407,6 +398,8 @@ def test_any_memory_order_and_tensors_load(form: Any) -> None:
     w = np.arange(9, dtype=np.float32).reshape(3, 3)
     m.load_state_dict({"weight": form(w), "bias": np.zeros(3, np.float32)})
     np.testing.assert_array_equal(m.weight.numpy(), [[0, 1, 2], [3, 4, 5], [6, 7, 8]])
+    m.weight.data = np.asarray(form(w + 1))  # the parameter itself has this layout
+    np.testing.assert_array_equal(m.state_dict()["weight"], [[1, 2, 3], [4, 5, 6], [7, 8, 9]])
 
 
 def test_loading_keeps_the_parameters_the_objects_they_are() -> None:

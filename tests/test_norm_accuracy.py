@@ -10,6 +10,9 @@ from math import inf, nan, sqrt
 import mpmath as mp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 import tinynorm as tn
 from tinynorm import functional as F
@@ -302,6 +305,13 @@ def test_the_gradient_of_two_nearly_equal_numbers(dtype, value, steps, eps):
     leaf = tn.tensor(x, requires_grad=True)
     F.layer_norm(leaf, 2, eps=eps).sum().backward()
     np.testing.assert_array_equal(leaf.grad, [[0.0, 0.0]])
+
+
+@KINDS
+@given(x=hnp.arrays(SINGLE, (2, 4), elements=st.floats(-1e6, 1e6, width=32, allow_subnormal=False)))
+def test_no_result_exceeds_the_root_of_n(kind, x):
+    """A variance that is computed too small, or negative, would show here: as nan, or as more than √n = 2."""
+    assert np.all(np.abs(norm(kind, x, None, None, 1e-5).numpy()) <= 2.0 + 1e-5)
 
 
 # Rows of no size, nan, ∞

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import tinynorm as tn
 from tinynorm import nn
 from tinynorm.errors import DTypeError, ShapeError, TinynormError
+from tinynorm.testing import complex_step
 
 F = tn.functional
 EPS = 1e-5
@@ -64,15 +65,6 @@ def by_definition(kind: str, x: Any, axes: int, weight: Any, bias: Any, eps: flo
     y = (rows / np.sqrt((rows**2).sum(axis=-1) / n + eps)[..., None]).reshape(x.shape)
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
-
-
-def complex_step(f: Any, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    gradient = np.empty(x.shape)
-    for i in np.ndindex(x.shape):
-        stepped = x.astype(np.complex128)
-        stepped[i] += 1e-30j
-        gradient[i] = np.sum(dy * f(stepped).imag) / 1e-30
-    return gradient
 
 
 def definition_gradients(kind: str, arrays: list[Any], dy: Any, axes: int, eps: float) -> list[Any]:
@@ -424,22 +416,6 @@ def test_the_forward_does_not_work_in_place(kind: str) -> None:
 # float16, and numbers near the edges
 
 
-@KINDS
-@pytest.mark.parametrize("width", [64, 4096])
-def test_float16_rows_whose_squares_overflow(kind: str, width: int) -> None:
-    """300² is beyond float16; the statistics are float32's."""
-    x = np.where(np.arange(width) % 4 < 2, 300, -300).astype(np.float16) * np.ones((3, 1), np.float16)
-    y = apply_norm(kind, x, width)
-    assert y.dtype == np.float16
-    np.testing.assert_array_equal(y.numpy(), np.sign(x))
-    dy = normal(3, width, seed=1).astype(np.float16)
-    dx = dx_of(kind, x, dy, eps=EPS)
-    h, wide = np.sign(x).astype(float), dy.astype(float)
-    right = wide - h * np.mean(wide * h, axis=-1, keepdims=True)
-    right = (right - (wide.mean(axis=-1, keepdims=True) if kind == "layer" else 0)) / 300
-    np.testing.assert_allclose(dx, right, rtol=2e-3, atol=1e-5)
-
-
 def test_float16_rows_whose_sum_of_squares_overflows() -> None:
     ones = np.ones((1, 2**20), np.float16)
     np.testing.assert_array_equal(F.rms_norm(ones, 2**20).numpy(), ones)
@@ -506,52 +482,6 @@ def test_float32_is_accurate(kind: str, offset: float) -> None:
         if kind == "layer":
             jacobian = jacobian @ (np.eye(64) - np.ones((64, 64)) / 64)
         np.testing.assert_allclose(dx[i], (dy[i].astype(np.longdouble) @ jacobian).astype(float), rtol=0, atol=2e-6)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_layer_norm_far_from_zero(dtype: Any) -> None:
-    """The spread is small beside the mean; the squares of the numbers would have swallowed it."""
-    x = np.array([40000, 40001, 40002, 40003], dtype)
-    right = np.array([-3, -1, 1, 3]) / math.sqrt(5)
-    np.testing.assert_allclose(F.layer_norm(x, 4).numpy(), right, rtol=0, atol=1e-5)
-    rows = np.arange(6_396_800, 6_400_000, dtype=np.float32).reshape(100, 32)
-    right = (np.arange(32) - 15.5) / math.sqrt((32**2 - 1) / 12 + EPS)
-    assert abs(right[-1] - 1.679) < 1e-3
-    np.testing.assert_allclose(F.layer_norm(rows, 32).numpy(), np.tile(right, (100, 1)), rtol=0, atol=1e-5)
-
-
-def test_layer_norm_of_activations_near_1449() -> None:
-    x = (1449 + 1e-3 * normal(8, 16)).astype(np.float32)
-    y = F.layer_norm(x, 16).numpy()
-    np.testing.assert_allclose(y, by_rows("layer", x), rtol=0, atol=1e-3)
-    assert np.abs(y).max() <= 4
-
-
-def test_layer_norm_is_bounded_whatever_the_rounding() -> None:
-    """The variance is never negative: ∣y∣ ≤ √n."""
-    rng = np.random.default_rng(0)
-    x = (1e4 + rng.integers(0, 2, size=(500, 8)) * 2.0**-10).astype(np.float32)
-    for eps in (1e-5, 1e-12):
-        y = F.layer_norm(x, 8, eps=eps).numpy()
-        assert np.isfinite(y).all()
-        assert np.abs(y).max() <= math.sqrt(8) * (1 + 1e-6)
-
-
-def test_layer_norm_sends_a_constant_cotangent_to_zero() -> None:
-    """Σ LN(x) is constant, even where two numbers are nearly equal and 1/σ is large."""
-    for x in (np.array([[1.0, 1.0 + 1e-9]]), np.array([[1.0, 1.001]]), normal(4, 8)):
-        assert np.abs(dx_of("layer", x, np.full(x.shape, 2.5), eps=EPS)).max() < 1e-9
-        assert np.abs(dx_of("layer", x, normal(*x.shape, seed=1), eps=EPS)).max() > 1e-6
-
-
-@DTYPES
-@pytest.mark.parametrize("value", [0.0, 0.1, -1 / 3, 1e-3, 123.456, 60000.0])
-@pytest.mark.parametrize("width", [1, 2, 3, 7, 100, 1000])
-def test_layer_norm_of_constant_rows_is_the_bias(dtype: Any, value: float, width: int) -> None:
-    x = np.full((2, width), value, dtype)
-    g, b = normal(width, seed=1).astype(dtype), normal(width, seed=2).astype(dtype)
-    np.testing.assert_array_equal(F.layer_norm(x, width, g, b).numpy(), np.tile(b, (2, 1)))
-    np.testing.assert_array_equal(F.layer_norm(x, width).numpy(), np.zeros((2, width)))
 
 
 # The layers

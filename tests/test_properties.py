@@ -8,34 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import CALLS
+from helpers import l2_norm
 from test_backend import stand_in
 
 import tinynorm as tn
 from tinynorm.errors import ArgumentError, GradientError, MissingExtraError
 from tinynorm.testing import values
-from tinynorm.testing.cases import Setting
+from tinynorm.testing.cases import CASES, Setting
 from tinynorm.testing.choices import Choose
 from tinynorm.testing.verify import no_device, verify
 
-
-# fmt: off
-# What a new operation costs its author, as docs/design.md has it, and the line that tests it.
-@tn.op("l2_norm")
-def l2_norm(xp, x, weight, *, eps):
-    r = 1.0 / xp.sqrt(xp.sum(x * x, axis=-1, keepdims=True) + eps)
-    h = x * r
-    return h * weight, (h, r, weight)
-
-@l2_norm.backward
-def _(xp, dy, cache):
-    h, r, weight = cache
-    dh = dy * weight
-    return r * (dh - h * xp.sum(dh * h, axis=-1, keepdims=True)), dy * h
-
 test_l2_norm = tn.testing.property_test(l2_norm, "...D", "D", eps=1e-3)
-# fmt: on
-
 test_log = tn.testing.property_test(tn.log, ("...", values.positive))
 test_abs = tn.testing.property_test(tn.abs, ("...", values.away_from_zero))
 test_linear = tn.testing.property_test(tn.functional.linear, "...I", "OI", "O")
@@ -271,7 +254,7 @@ def device(monkeypatch):
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("name", ["multiply", "exp", "sum", "linear", "log_softmax", "where"])
 def test_a_device_is_used_where_there_is_one(name):
-    case = CALLS[name]
+    case = CASES[name]
     verify(case, case.inputs(np.random.default_rng(0), case.typical), case.typical.options)
 
 

@@ -125,13 +125,16 @@ def test_formulas_name_no_array_module(module):
     assert not names & {"np", "numpy", "cp", "cupy"}
 
 
-def test_the_reading_order_of_the_formulas_never_jumps_ahead():
-    """The package's docstring says in which order to read them: each file uses those before it."""
-    text = re.search(r"Reading order:(.*?)\.", tn.formulas.__doc__, re.DOTALL).group(1)
-    order = [("formulas", name.strip()) for name in text.split(",")]
-    assert set(order) == {m for m in FORMULAS if len(m) == 2} - {("formulas", "types")}
+@pytest.mark.parametrize(("package", "others"), [("formulas", {"types"}), ("testing", set())])
+def test_a_reading_order_never_jumps_ahead(package, others):
+    """The package's docstring says in which order to read it: each file uses those before it."""
+    text = re.search(r"Reading order:(.*?)\.", getattr(tn, package).__doc__, re.DOTALL).group(1)
+    order = [(package, name.strip()) for name in re.split("[,;]", text)]
+    others = {(package, name) for name in others}
+    assert set(order) == {m for m in FILES if m[0:1] == (package,) and len(m) == 2} - others
     for place, module in enumerate(order):
-        assert IMPORTS[module][0] <= {*order[:place], ("formulas", "types")}, module
+        own = {m for m in IMPORTS[module][0] if unit(m) == package}
+        assert own <= {*order[:place], *others}, module
 
 
 OPERATIONS = [value for value in vars(table).values() if isinstance(value, Op)]

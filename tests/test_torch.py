@@ -1,7 +1,7 @@
 """The same numbers as PyTorch's: values of every operation and derivatives to the third order, layers with the same
 state, optimizers step by step.
 
-The calls are those of `helpers.CALLS`; here stands what each is called there. Cotangents are random.
+The calls are those of `tinynorm.testing.cases`; here stands what each is called there. Cotangents are random.
 """
 
 import math
@@ -9,10 +9,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from helpers import ALWAYS, CALLS, run
+from helpers import ALWAYS, run
 
 import tinynorm as tn
 from tinynorm import functional as F
+from tinynorm.testing.cases import CASES
 
 torch = pytest.importorskip("torch", reason="comparing with PyTorch needs it: pip install -e '.[conformance]'")
 TF = torch.nn.functional
@@ -159,14 +160,14 @@ def operation(name):
 
 
 def counterpart(name):
-    return CALLS[name].call if operation(name) in OPERATORS else THERE[operation(name)]
+    return CASES[name].call if operation(name) in OPERATORS else THERE[operation(name)]
 
 
-COMPARED = [name for name in CALLS if operation(name) not in ABSENT]
+COMPARED = [name for name in CASES if operation(name) not in ABSENT]
 
 
 def test_every_operation_has_a_counterpart_or_a_reason():
-    operations = {operation(name) for name in CALLS}
+    operations = {operation(name) for name in CASES}
     assert {*THERE, *OPERATORS} <= operations <= {*THERE, *OPERATORS, *ABSENT}
 
 
@@ -198,7 +199,7 @@ def assert_near(found, right, tolerance):
 
 def compare(name, setting, dtype, tolerance):
     rng = np.random.default_rng(0)
-    call = CALLS[name]
+    call = CASES[name]
     inputs = [a.astype(dtype) if a.dtype.kind == "f" else a for a in call.inputs(rng, setting)]
     tensors, leaves = leaves_of(inputs)
     right = counterpart(name)(*tensors, **setting.options)
@@ -220,7 +221,7 @@ def test_values_and_gradients(name, setting):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 2e-6), (np.float16, 2e-3)])
 @pytest.mark.parametrize("name", COMPARED)
 def test_narrower_dtypes(name, dtype, tolerance):
-    compare(name, CALLS[name].typical, dtype, tolerance)
+    compare(name, CASES[name].typical, dtype, tolerance)
 
 
 CORNERS = {
@@ -300,7 +301,7 @@ def assert_orders_near(ours, theirs, inputs):
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_orders_one_to_three(name):
-    call, setting = CALLS[name], CALLS[name].typical
+    call, setting = CASES[name], CASES[name].typical
     theirs = norm(written_out) if name == "layer_norm" else counterpart(name)
     inputs = call.inputs(np.random.default_rng(0), setting)
     assert_orders_near(partial(call.call, **setting.options), partial(theirs, **setting.options), inputs)

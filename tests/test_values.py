@@ -8,24 +8,13 @@ from functools import partial
 import mpmath
 import numpy as np
 import pytest
-from helpers import (
-    BROADCAST,
-    CALLS,
-    INDICES,
-    LAYOUTS,
-    SHAPES,
-    above_minus_one,
-    away_from_zero,
-    mask,
-    positive,
-    real,
-    run,
-    value,
-)
+from helpers import run, value
 
 import tinynorm as tn
 from tinynorm import array
 from tinynorm import functional as F
+from tinynorm.testing.cases import BROADCAST, CASES, INDICES, SHAPES
+from tinynorm.testing.values import LAYOUTS, above, away_from_zero, mask, positive, real
 
 FLOATS = [np.float16, np.float32, np.float64]
 DTYPES = [np.bool_, np.int8, np.uint8, np.int16, np.int32, np.int64, np.uint64, *FLOATS]
@@ -60,7 +49,7 @@ def test_every_public_function_is_here():
 
 NUMPY = {
     tn.exp: (np.exp, real), tn.expm1: (np.expm1, real), tn.log: (np.log, positive),
-    tn.log1p: (np.log1p, above_minus_one), tn.sqrt: (np.sqrt, positive), tn.tanh: (np.tanh, real),
+    tn.log1p: (np.log1p, above(-1.0)), tn.sqrt: (np.sqrt, positive), tn.tanh: (np.tanh, real),
     tn.sin: (np.sin, real), tn.cos: (np.cos, real), tn.abs: (np.abs, real),
 }  # fmt: skip
 
@@ -339,7 +328,7 @@ def test_take():
 # Products
 
 
-@pytest.mark.parametrize("setting", CALLS["matmul"].always, ids=lambda s: str(s.shapes))
+@pytest.mark.parametrize("setting", CASES["matmul"].always, ids=lambda s: str(s.shapes))
 def test_matmul(setting):
     a, b = (made(real, s, seed=i) for i, s in enumerate(setting.shapes))
     right = np.asarray(np.matmul(a, b))
@@ -348,7 +337,7 @@ def test_matmul(setting):
     np.testing.assert_allclose((a @ tn.tensor(b)).numpy(), right, rtol=1e-13, atol=1e-15)
 
 
-@pytest.mark.parametrize("setting", CALLS["einsum"].always, ids=str)
+@pytest.mark.parametrize("setting", CASES["einsum"].always, ids=str)
 def test_einsum(setting):
     operands = [made(real, s, seed=i) for i, s in enumerate(setting.shapes)]
     subscripts = setting.options["subscripts"]
@@ -364,7 +353,7 @@ def test_a_diagonal_of_axes_of_different_lengths_is_refused():
 
 
 @EACH_FLOAT
-@pytest.mark.parametrize("setting", CALLS["linear"].always, ids=lambda s: str(s.shapes))
+@pytest.mark.parametrize("setting", CASES["linear"].always, ids=lambda s: str(s.shapes))
 def test_linear(setting, dtype):
     x, weight, *bias = (made(real, s, dtype, seed=i) for i, s in enumerate(setting.shapes))
     right = np.zeros((*x.shape[:-1], len(weight)))
@@ -464,8 +453,8 @@ def class_loss(log_p, target, weight, reduction, ignore_index, smoothing):
 @EACH_FLOAT
 @pytest.mark.parametrize("name", ["cross_entropy", "nll_loss"])
 def test_class_losses(name, dtype):
-    for setting in CALLS[name].always:
-        scores, target = CALLS[name].inputs(np.random.default_rng(0), setting)
+    for setting in CASES[name].always:
+        scores, target = CASES[name].inputs(np.random.default_rng(0), setting)
         scores = scores.astype(dtype)
         options = setting.options
         last = np.moveaxis(scores, min(scores.ndim - 1, 1), -1)
@@ -477,7 +466,7 @@ def test_class_losses(name, dtype):
             log_p, target.ravel().tolist(), weight, options["reduction"], options["ignore_index"], smoothing
         )
         right = np.reshape(right, target.shape) if options["reduction"] == "none" else np.array(right)
-        got = value(CALLS[name].call, [scores, target], **options)
+        got = value(CASES[name].call, [scores, target], **options)
         assert (got.shape, got.dtype) == (right.shape, dtype)
         np.testing.assert_allclose(got, right, rtol=4 * np.finfo(dtype).eps, atol=8 * np.finfo(dtype).eps)
 

@@ -1,9 +1,19 @@
-"""Checking gradients by number. `property_test` and `strategies` need hypothesis, the rest nothing but NumPy."""
+"""Checking gradients by number. `property_test` and `strategies` need hypothesis, the rest nothing but NumPy.
+
+Three things, each built on the one before it. A function's gradients against numbers: `gradcheck`. All that an
+operation promises, over random shapes: `property_test`. Whether that would find a fault: `mutants`, `hunt`, and
+``python -m tinynorm check``.
+
+Reading order: numeric, subject, comparison, examine, higher, gradcheck; values, choices, cases, verify, strategies,
+properties, plugin; rewriting, faults, mutants, hunt, check, command.
+"""
 
 from typing import Any
 
 from . import values
-from .gradcheck import Report, derivative, examine, gradcheck, gradgradcheck
+from .examine import Report, examine
+from .gradcheck import gradcheck, gradgradcheck
+from .higher import derivative
 from .hunt import hunt
 from .mutants import mutants
 from .numeric import central_difference, complex_step

@@ -5,7 +5,7 @@ repeats exactly, and values keep away from kinks by how they are made.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
@@ -47,22 +47,22 @@ class Case:
     """How one operation is called: ``call(*tensors, **options)``.
 
     Args:
-        name: the operation's, with a remark after a colon where it has several cases.
-        op: the operation itself; None for a function that is several of them.
         call: takes Tensors and options.
         inputs: makes the arrays of a setting; none lies near a kink.
         always: settings that are tried in any case. The last is the typical one: its inputs and its result have axes
             longer than 1.
         setting: draws another one.
+        name: the operation's, with a remark after a colon where it has several cases.
+        op: the operation itself; None for a function that is several of them.
         keeps_dtype: whether the result has the dtype of the inputs.
     """
 
-    name: str
-    op: Op | None
     call: Callable[..., Tensor]
     inputs: Inputs
     always: list[Setting]
     setting: Callable[[Choose], Setting]
+    name: str = ""
+    op: Op | None = None
     keeps_dtype: bool = True
 
     @classmethod
@@ -70,21 +70,12 @@ class Case:
         """A function on given inputs: a case that draws none."""
         operation = getattr(function, "_op", None)
         name = operation.name if operation else getattr(function, "__name__", repr(function))
-        return cls(name, operation, function, lambda rng, setting: [], [], lambda choose: Setting((), {}))
+        return cls(function, lambda rng, setting: [], [], lambda choose: Setting((), {}), name, operation)
 
     @property
     def typical(self) -> Setting:
         """The last of `always`."""
         return self.always[-1]
-
-
-class Calls(NamedTuple):
-    """What a line of the tables below says of an operation: a `Case` without its name."""
-
-    call: Callable[..., Tensor]
-    inputs: Inputs
-    always: list[Setting]
-    setting: Callable[[Choose], Setting]
 
 
 SHAPES: list[Shape] = [(), (1,), (0,), (3, 1, 2), (4, 4)]
@@ -111,23 +102,23 @@ def each(*makers: Maker) -> Inputs:
 # Element by element
 
 
-def one(call: Callable[..., Tensor], make: Maker, **options: Sequence[Any]) -> Calls:
+def one(call: Callable[..., Tensor], make: Maker, **options: Sequence[Any]) -> Case:
     """A function of one array of any shape. For each option, the values it may take; the first is the usual one."""
     always = [Setting((s,), {k: v[0] for k, v in options.items()}) for s in SHAPES]
-    return Calls(call, each(make), always, lambda c: Setting((shape(c),), {k: c.of(v) for k, v in options.items()}))
+    return Case(call, each(make), always, lambda c: Setting((shape(c),), {k: c.of(v) for k, v in options.items()}))
 
 
-def two(call: Callable[..., Tensor], *makers: Maker) -> Calls:
+def two(call: Callable[..., Tensor], *makers: Maker) -> Case:
     """A function of two arrays that broadcast."""
     always = [Setting(pair, {}) for pair in [*BROADCAST, ((4, 1), (1, 4)), ((4, 4), (4, 4))]]
-    return Calls(call, each(*makers), always, lambda c: Setting(broadcastable(c, 2), {}))
+    return Case(call, each(*makers), always, lambda c: Setting(broadcastable(c, 2), {}))
 
 
-def three(call: Callable[..., Tensor], *makers: Maker) -> Calls:
+def three(call: Callable[..., Tensor], *makers: Maker) -> Case:
     """A function of three arrays that broadcast."""
     mixed = [((2, 1), (1, 3), ()), ((), (), (2,)), ((3,), (2, 1), (2, 1, 1)), ((0,), (1,), (3, 1))]
     always = [Setting(s, {}) for s in [*mixed, *((s, s, s) for s in SHAPES)]]
-    return Calls(call, each(*makers), always, lambda c: Setting(broadcastable(c, 3), {}))
+    return Case(call, each(*makers), always, lambda c: Setting(broadcastable(c, 3), {}))
 
 
 ELEMENTWISE = {
@@ -173,7 +164,7 @@ ELEMENTWISE = {
 # Reductions
 
 
-def reduction(call: Callable[..., Tensor], make: Maker, of_nothing: bool = False, ddofs: Sequence[float] = ()) -> Calls:
+def reduction(call: Callable[..., Tensor], make: Maker, of_nothing: bool = False, ddofs: Sequence[float] = ()) -> Case:
     """A function over some axes. Of nothing: whether these may be empty. ddofs: what variances are corrected by."""
 
     def drawn(choose: Choose) -> Setting:
@@ -189,10 +180,10 @@ def reduction(call: Callable[..., Tensor], make: Maker, of_nothing: bool = False
     always = [Setting((s,), {"axis": None}) for s in SHAPES if of_nothing or 0 not in s]
     always += [Setting(((0,),), {"axis": ()}), Setting(((0, 3),), {"axis": 1})]
     always += [Setting(((3, 1, 2),), {"axis": (0, -1), "keepdims": k}) for k in (False, True)]
-    return Calls(call, each(make), [*always, Setting(((4, 4),), {"axis": -1})], drawn)
+    return Case(call, each(make), [*always, Setting(((4, 4),), {"axis": -1})], drawn)
 
 
-def running(call: Callable[..., Tensor], make: Maker, flat: bool = False) -> Calls:
+def running(call: Callable[..., Tensor], make: Maker, flat: bool = False) -> Case:
     """A function along one axis. Flat: whether axis may be None; otherwise it takes no scalar, which has no axis."""
 
     def drawn(choose: Choose) -> Setting:
@@ -202,7 +193,7 @@ def running(call: Callable[..., Tensor], make: Maker, flat: bool = False) -> Cal
 
     always = [Setting((s,), {"axis": None if flat else -1}) for s in SHAPES if flat or s]
     always += [Setting(((3, 1, 2),), {"axis": 0}), Setting(((0, 2),), {"axis": 0}), Setting(((0, 2),), {"axis": 1})]
-    return Calls(call, each(make), [*always, Setting(((4, 4),), {"axis": 1})], drawn)
+    return Case(call, each(make), [*always, Setting(((4, 4),), {"axis": 1})], drawn)
 
 
 REDUCTIONS = {
@@ -330,10 +321,10 @@ def taking(choose: Choose) -> Setting:
 
 def part(
     call: Callable[..., Tensor], setting: Callable[[Choose], Setting], *always: tuple[Any, dict[str, Any]]
-) -> Calls:
+) -> Case:
     """An op that moves elements. Each of `always` is a shape, or a list of several inputs' shapes, and the options."""
     settings = [Setting(tuple(s) if isinstance(s, list) else (s,), options) for s, options in always]
-    return Calls(call, each(real), settings, setting)
+    return Case(call, each(real), settings, setting)
 
 
 PARTS = {
@@ -383,7 +374,7 @@ PARTS = {
         indexing,
         *((shape, {"index": index}) for shape, index in INDICES),
     ),
-    "scatter": Calls(
+    "scatter": Case(
         lambda x, shape, index: apply(table.scatter, x, shape=shape, index=index),
         each(real),
         [put_back(Setting((of,), {"index": index})) for of, index in INDICES if not holds_tensor(index)],
@@ -465,14 +456,14 @@ def linears(choose: Choose) -> Setting:
 
 
 PRODUCTS = {
-    "matmul": Calls(array.matmul, each(real), [Setting(pair, {}) for pair in MATMUL], matrices),
-    "einsum": Calls(
+    "matmul": Case(array.matmul, each(real), [Setting(pair, {}) for pair in MATMUL], matrices),
+    "einsum": Case(
         lambda *operands, subscripts: array.einsum(subscripts, *operands),
         each(real),
         [Setting(lengths_of(text), {"subscripts": subscripts}) for subscripts, text in EINSUM],
         summing,
     ),
-    "linear": Calls(F.linear, each(real), [Setting(s, {}) for s in LINEAR], linears),
+    "linear": Case(F.linear, each(real), [Setting(s, {}) for s in LINEAR], linears),
 }
 
 
@@ -481,7 +472,7 @@ PRODUCTS = {
 
 def norm(
     function: Callable[..., Tensor], parameters: tuple[str, ...], variants: Sequence[dict[str, Any]] = ({},)
-) -> Calls:
+) -> Case:
     """The parameters that are `given` follow x. `variants` are further options, of which one choice is made."""
 
     def call(
@@ -511,7 +502,7 @@ def norm(
         for of, n in normalized
         if n == 1 or "partial" not in variant
     ]
-    return Calls(call, each(distinct, real), always, drawn)
+    return Case(call, each(distinct, real), always, drawn)
 
 
 NORMS = {
@@ -540,7 +531,7 @@ def scores_and_targets(rng: np.random.Generator, setting: Setting) -> list[Array
     return [scores, target]
 
 
-def class_loss(function: Callable[..., Tensor], **options: Sequence[Any]) -> Calls:
+def class_loss(function: Callable[..., Tensor], **options: Sequence[Any]) -> Case:
     """A loss on class indices. For each option, the values it may take."""
 
     def call(scores: Tensor, target: Tensor, weighted: bool, **options: Any) -> Tensor:
@@ -575,7 +566,7 @@ def class_loss(function: Callable[..., Tensor], **options: Sequence[Any]) -> Cal
         for weighted in (False, True)
         for ignore_index in (0, -100)
     ]
-    return Calls(call, scores_and_targets, always, drawn)
+    return Case(call, scores_and_targets, always, drawn)
 
 
 def squared_error(choose: Choose) -> Setting:
@@ -587,7 +578,7 @@ def squared_error(choose: Choose) -> Setting:
 LOSSES = {
     "cross_entropy": class_loss(F.cross_entropy, label_smoothing=[0.0, 1.0, 0.1]),
     "nll_loss": class_loss(F.nll_loss),
-    "mse_loss": Calls(
+    "mse_loss": Case(
         F.mse_loss,
         each(real),
         [Setting((s, s), {"reduction": "mean"}) for s in SHAPES if 0 not in s]
@@ -598,8 +589,52 @@ LOSSES = {
 
 OPS = {op.name: op for op in vars(table).values() if isinstance(op, Op)}
 
-CASES = {
-    name: Case(name, OPS[name.partition(":")[0]], *calls, keeps_dtype=name != "astype")
-    for name, calls in (ELEMENTWISE | REDUCTIONS | PARTS | PRODUCTS | NORMS | LOSSES).items()
-}
+
+def named(cases: dict[str, Case]) -> dict[str, Case]:
+    """The same, each with its name and operation."""
+    return {
+        name: replace(case, name=name, op=OPS[name.partition(":")[0]], keeps_dtype=name != "astype")
+        for name, case in cases.items()
+    }
+
+
+CASES = named(ELEMENTWISE | REDUCTIONS | PARTS | PRODUCTS | NORMS | LOSSES)
 """All of them. A test asserts that every operation of `tinynorm.table` is here."""
+
+
+def cases_of(op: Op) -> list[Case]:
+    """Those of an operation of the library; none for any other."""
+    return [case for case in CASES.values() if case.op is op]
+
+
+# Corners that the values above never reach
+
+
+def far_out(rng: np.random.Generator, shape: Shape) -> Array:
+    """±900, where a limit is reached."""
+    return np.asarray(rng.choice([-900.0, 900.0], shape))
+
+
+def each_twice(rng: np.random.Generator, shape: Shape) -> Array:
+    """Every value stands twice in its row."""
+    half = np.broadcast_to(np.arange(shape[-1] // 2) - 0.75, (*shape[:-1], shape[-1] // 2))
+    return np.concatenate([rng.permuted(half, axis=-1)] * 2, axis=-1)
+
+
+def corner(call: Callable[..., Tensor], make: Maker, *shapes: Shape, **options: Any) -> Case:
+    """A case with one setting."""
+    setting = Setting(shapes, options)
+    return Case(call, each(make), [setting], lambda choose: setting)
+
+
+CORNERS = named(
+    {
+        "maximum: ties": corner(array.maximum, on_grid(0.0), (4, 4), (4, 4)),
+        "minimum: ties": corner(array.minimum, on_grid(0.0), (4, 4), (4, 4)),
+        "max: ties": corner(array.max, each_twice, (3, 4), axis=-1),
+        "min: ties": corner(array.min, each_twice, (3, 4), axis=-1),
+        "sigmoid: far out": corner(F.sigmoid, far_out, (4, 4)),
+    }
+)
+"""For the mutants alone. Where two values tie there is no derivative, but the central difference is the mean of both
+slopes, which is what the formulas promise; of more than two it is not."""

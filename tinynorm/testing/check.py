@@ -13,13 +13,14 @@ from typing import Any
 from ..errors import TinynormError
 from ..extend import NewOp
 from ..op import Op
-from .cases import CASES, OPS, Case
-from .gradcheck import derivative, gradcheck
-from .hunt import Example, corners_of, examples_of, hunt_in
+from .cases import OPS, Case, cases_of
+from .gradcheck import gradcheck
+from .higher import derivative
+from .hunt import RANDOM, Example, corners_of, examples_of, hunt_in
 
 ORDERS = 4  #: derivatives are verified up to this one
 SMALL = 8  #: elements of the inputs; higher derivatives of more take long
-QUICK, INTENSE = (20, 10, 1), (200, 1000, 6)
+QUICK, INTENSE = (RANDOM, 10, 1), (200, 1000, 6)
 """How many random examples there are of each case; how many of all give the errors; how many, the orders."""
 
 
@@ -56,7 +57,7 @@ class Row:
 
 
 @dataclass
-class Subject:
+class Task:
     """Something to check: an operation, and how it is called; or a function of several, which has no mutants."""
 
     name: str
@@ -65,24 +66,22 @@ class Subject:
     remedy: str = ""  #: the line that is missing where there are no cases
 
 
-def subjects_of_table() -> dict[str, Subject]:
+def tasks_of_table() -> dict[str, Task]:
     """The library's own operations, by name."""
-    return {
-        name: Subject(name, op, [c for c in CASES.values() if c.op is op], "a line in tinynorm/testing/cases.py")
-        for name, op in OPS.items()
-    }
+    remedy = "a line in tinynorm/testing/cases.py"
+    return {name: Task(name, op, cases_of(op), remedy) for name, op in OPS.items()}
 
 
-def subjects_in(module: ModuleType) -> list[Subject]:
+def tasks_in(module: ModuleType) -> list[Task]:
     """A user's operations and property tests."""
-    found: dict[Any, Subject] = {}
+    found: dict[Any, Task] = {}
     for case in (getattr(value, "case", None) for value in vars(module).values()):
         if isinstance(case, Case):
             key = case.name if case.op is None else case.op
-            found.setdefault(key, Subject(case.name.partition(":")[0], case.op, [])).cases.append(case)
+            found.setdefault(key, Task(case.name.partition(":")[0], case.op, [])).cases.append(case)
     for name, value in vars(module).items():
         if isinstance(value, NewOp) and value._op not in found:
-            found[value._op] = Subject(value._op.name, value._op, [], _missing_line(name, value._op))
+            found[value._op] = Task(value._op.name, value._op, [], _missing_line(name, value._op))
     return list(found.values())
 
 
@@ -93,35 +92,35 @@ def _missing_line(name: str, op: Op) -> str:
     return f"test_{name} = tn.testing.property_test({', '.join([name, *inputs, *options])})"
 
 
-def check(subject: Subject, intense: bool = False) -> Row:
+def check(task: Task, intense: bool = False) -> Row:
     """Check one operation: the errors of its gradients, its higher derivatives, its mutants.
 
     Args:
-        subject: what to check.
+        task: what to check.
         intense: try many more examples.
     """
-    start, row = perf_counter(), Row(subject.name)
+    start, row = perf_counter(), Row(task.name)
     try:
-        _fill(row, subject, *(INTENSE if intense else QUICK))
+        _fill(row, task, *(INTENSE if intense else QUICK))
     except Exception as error:  # a user's operation may raise anything
         row.problems.append(f"{type(error).__name__}: {error}")
     row.seconds = perf_counter() - start
     return row
 
 
-def _fill(row: Row, subject: Subject, random: int, count: int, points: int) -> None:
-    if not subject.cases:
-        row.problems.append(f"no property test; write: {subject.remedy}")
+def _fill(row: Row, task: Task, random: int, count: int, points: int) -> None:
+    if not task.cases:
+        row.problems.append(f"no property test; write: {task.remedy}")
         return
-    examples = examples_of(subject.op, subject.cases, random=random)
+    examples = examples_of(task.op, task.cases, random=random)
     reports = [example.check() for example in examples[:count]]
     row.central_error = max(report.central_error for report in reports)
     row.complex_error = max((r.complex_error for r in reports if r.complex_error is not None), default=None)
     row.order, problem = _orders([e for e in examples if e.size <= SMALL][:points])
     if problem:
         row.problems.append(problem)
-    if subject.op is not None:
-        found = hunt_in(subject.op, examples + corners_of(subject.op))
+    if task.op is not None:
+        found = hunt_in(task.op, examples + corners_of(task.op))
         row.killed, row.mutants, row.equivalents = len(found.killed), found.planted, found.equivalents
         row.survivors = list(found.survivors)
         if not found.planted:
@@ -140,30 +139,3 @@ def _orders(examples: list[Example]) -> tuple[int, str]:
             except TinynormError as error:
                 return order - 1, f"order {order}: {error}"
     return ORDERS, ""
-
-
-# The table
-
-COLUMNS = ("finite differences", "complex step", "order", "mutants killed", "seconds")
-
-
-def heading(width: int) -> str:
-    """The line above the table; `width` is that of the longest name."""
-    return f"{'operation':{width}}  " + "  ".join(f"{name:>{len(name)}}" for name in COLUMNS)
-
-
-def line(row: Row, width: int) -> str:
-    """A row of the table."""
-    cells = (
-        _error(row.central_error),
-        _error(row.complex_error),
-        str(row.order or "-"),
-        f"{row.killed}/{row.mutants}" if row.mutants else "-",
-        f"{row.seconds:.2f}",
-    )
-    text = f"{row.name:{width}}  " + "  ".join(f"{c:>{len(n)}}" for c, n in zip(cells, COLUMNS, strict=True))
-    return f"{text}  falls short" if row.problems else text
-
-
-def _error(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1e}"

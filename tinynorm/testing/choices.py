@@ -10,6 +10,7 @@ from .values import Shape
 T = TypeVar("T")
 
 LONGEST = 3  #: axis; most faults show on axes this short, and a Jacobian stays small
+MOST_FEATURES = 4  #: on an axis that is never empty, such as the one that a norm normalizes
 
 
 class Choose:
@@ -39,6 +40,11 @@ class Choose:
 def side(choose: Choose, least: int = 0) -> int:
     """The length of an axis."""
     return choose.integer(least, LONGEST)
+
+
+def features(choose: Choose) -> int:
+    """The length of an axis that is never empty."""
+    return choose.integer(1, MOST_FEATURES)
 
 
 def shape(choose: Choose, least_ndim: int = 0, most_ndim: int = 3, least: int = 0) -> Shape:

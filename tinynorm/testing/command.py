@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..options import near_miss
-from .check import Row, Subject, check, heading, line, subjects_in, subjects_of_table
+from .check import Row, Task, check, tasks_in, tasks_of_table
 
 DESCRIPTION = """\
 Hold operations against numbers. For each one, a row:
@@ -54,15 +54,15 @@ def add_to(commands: Any) -> None:
 
 def run(arguments: Namespace, version: str) -> int:
     """Run the command; the exit status."""
-    start, subjects = perf_counter(), find(arguments.names)
-    width = max(len("operation"), *(len(subject.name) for subject in subjects))
+    start, tasks = perf_counter(), find(arguments.names)
+    width = max(len("operation"), *(len(task.name) for task in tasks))
     rows = []
-    with progress(subjects) as (waiting, show):
+    with progress(tasks) as (waiting, show):
         if not arguments.json:
             show(heading(width))
-        for subject in waiting:
+        for task in waiting:
             with redirect_stdout(sys.stderr):  # what a user's operation prints is not part of the table
-                row = check(subject, arguments.intense)
+                row = check(task, arguments.intense)
             rows.append(row)
             if not arguments.json:
                 show(line(row, width))
@@ -81,6 +81,31 @@ def run(arguments: Namespace, version: str) -> int:
     return 0 if passed else 1
 
 
+COLUMNS = ("finite differences", "complex step", "order", "mutants killed", "seconds")
+
+
+def heading(width: int) -> str:
+    """The line above the table; `width` is that of the longest name."""
+    return f"{'operation':{width}}  " + "  ".join(f"{name:>{len(name)}}" for name in COLUMNS)
+
+
+def line(row: Row, width: int) -> str:
+    """A row of the table."""
+    cells = (
+        _error(row.central_error),
+        _error(row.complex_error),
+        str(row.order or "-"),
+        f"{row.killed}/{row.mutants}" if row.mutants else "-",
+        f"{row.seconds:.2f}",
+    )
+    text = f"{row.name:{width}}  " + "  ".join(f"{c:>{len(n)}}" for c, n in zip(cells, COLUMNS, strict=True))
+    return f"{text}  falls short" if row.problems else text
+
+
+def _error(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1e}"
+
+
 def summary(rows: list[Row], seconds: float) -> str:
     """What stands below the table."""
     killed, mutants = sum(row.killed for row in rows), sum(row.mutants for row in rows)
@@ -91,50 +116,47 @@ def summary(rows: list[Row], seconds: float) -> str:
     return "\n".join([f"\n{verdict}; {killed} of {mutants} mutants killed; {seconds:.1f} s", *details])
 
 
-def find(names: Iterable[str]) -> list[Subject]:
+def find(names: Iterable[str]) -> list[Task]:
     """What is to be checked: the operations of that name, and those in modules of that name.
 
     Raises:
         ArgumentError: for a name that is neither, or a module that cannot be imported or has nothing to check.
     """
-    table, found = subjects_of_table(), []
+    table, found = tasks_of_table(), []
     for name in names:
         found += [table[name]] if name in table else _of_module(name, table)
     return found or list(table.values())
 
 
-def _of_module(name: str, table: dict[str, Subject]) -> list[Subject]:
+def _of_module(name: str, table: dict[str, Task]) -> list[Task]:
     if sys.path[:1] != [""]:
         sys.path.insert(0, "")  # the directory where the command was typed
     try:
         if not all(part.isidentifier() for part in name.split(".")):
             raise ModuleNotFoundError(name=name)
         with redirect_stdout(sys.stderr):
-            subjects = subjects_in(import_module(name))
+            tasks = tasks_in(import_module(name))
     except (Exception, SystemExit) as error:
-        if (
-            isinstance(error, ModuleNotFoundError)
-            and error.name is not None
-            and f"{name}.".startswith(f"{error.name}.")
-        ):
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{name}.".startswith(f"{missing}."):
             hint = near_miss(name, table)
             if name.endswith(".py"):
                 hint = f"; to check a module, write {name.removesuffix('.py').replace('/', '.')!r}"
             raise ArgumentError(f"check: {name!r} is neither an operation nor a module{hint}") from None
         raise ArgumentError(f"check: {name} cannot be imported: {type(error).__name__}: {error}") from None
-    if not subjects:
+    if not tasks:
         raise ArgumentError(f"check: {name} holds nothing to check, neither operations of tn.op nor property tests")
-    return subjects
+    return tasks
 
 
 @contextmanager
-def progress(subjects: list[Subject]) -> Iterator[tuple[Iterable[Subject], Any]]:
-    """The subjects, one by one, with a bar on the terminal if tqdm is there; and how to print beside it."""
+def progress(tasks: list[Task]) -> Iterator[tuple[Iterable[Task], Any]]:
+    """The tasks, one by one, with a bar on the terminal if tqdm is there; and how to print beside it."""
     bar: Any = None
     if sys.stderr.isatty() and find_spec("tqdm") is not None:
-        bar = import_module("tqdm").tqdm(subjects, leave=False, unit="op")
+        bar = import_module("tqdm").tqdm(tasks, leave=False, unit="op")
     if bar is None:
-        yield subjects, _print
+        yield tasks, _print
         return
     with bar:
         yield bar, lambda text: bar.write(text, file=sys.stdout)

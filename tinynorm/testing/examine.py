@@ -1,4 +1,4 @@
-"""The examination of a function's gradients: what is compared with what, and when two numbers count as equal.
+"""The examination of a function's gradients: what is compared with what, and in which order.
 
 Everything is a derivative of ``cotangent · results`` along a direction in the inputs. Cotangents are rows, directions
 columns, of four tables: what the backward formulas say, what differences say, how far off those may be, and how large
@@ -82,16 +82,7 @@ def examine(
 ) -> Report:
     """The findings that `gradcheck` judges by, with numbers for a table.
 
-    Args:
-        fn: this and all others are those of `gradcheck`.
-        inputs: see there.
-        method: see there.
-        cotangent: see there.
-        rtol: see there.
-        atol: see there.
-        seed: see there.
-        away_from: see there.
-        caller: the function that messages name.
+    It takes what `gradcheck` takes; `caller` is the function that messages name.
 
     >>> import tinynorm as tn
     >>> tn.testing.examine(lambda x: x.detach() * x, [[3.0]]).passed
@@ -101,7 +92,7 @@ def examine(
         raise ArgumentError(f"{caller}: method must be one of {', '.join(METHODS)}, not {method!r}")
     subject = Subject(caller, fn, inputs, away_from)
     tolerance = nonnegative(caller, "rtol", rtol), nonnegative(caller, "atol", atol)
-    # A stream of its own: inputs that were made by default_rng(seed) must not look like the cotangents.
+    # A stream of its own: inputs made by default_rng(seed) must not look like the cotangents.
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
     examination = Examination(subject, method, cotangent, tolerance, rng)
     try:

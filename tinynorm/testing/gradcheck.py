@@ -5,10 +5,8 @@ from typing import Any
 
 from ..errors import GradientError
 from .comparison import ATOL, RTOL
-from .examine import Report, examine
-from .higher import derivative, gradient
-
-__all__ = ["derivative", "examine", "gradcheck", "gradgradcheck", "Report"]
+from .examine import examine
+from .higher import gradient
 
 
 def gradcheck(
@@ -55,16 +53,9 @@ def gradcheck(
     >>> tn.testing.gradcheck(lambda x: tn.tanh(x) * x, [[0.5, -2.0]])
     True
     """
-    options = {
-        "method": method,
-        "seed": seed,
-        "cotangent": cotangent,
-        "rtol": rtol,
-        "atol": atol,
-        "away_from": away_from,
-    }
-    report = examine(fn, inputs, **options)
-    return _verdict("gradcheck", report.message, inputs, options, raise_exception)
+    options = {"method": method, "seed": seed, "rtol": rtol, "atol": atol, "away_from": away_from}
+    options["cotangent"] = cotangent
+    return _verdict("gradcheck", examine(fn, inputs, **options).message, inputs, options, raise_exception)
 
 
 def gradgradcheck(
@@ -81,22 +72,11 @@ def gradgradcheck(
 ) -> bool:
     """Whether the second derivatives agree with numeric ones: `gradcheck` of the gradients of ``fn(*inputs)``.
 
-    The gradients depend on the inputs and, linearly, on a cotangent, and are differentiated with respect to both.
-
-    Args:
-        fn: as for `gradcheck`.
-        inputs: as for `gradcheck`.
-        method: as for `gradcheck`.
-        cotangent: the one at which the gradients are taken: "random", or an array in the shape of fn's result.
-        rtol: as for `gradcheck`.
-        atol: as for `gradcheck`.
-        seed: as for `gradcheck`.
-        away_from: as for `gradcheck`.
-        raise_exception: as for `gradcheck`.
+    The gradients depend on the inputs and, linearly, on `cotangent`, and are differentiated with respect to both. In
+    errors, the arguments after fn's own are the cotangents. All else is as for `gradcheck`.
 
     Raises:
-        GraphError: when one of fn's operations cannot be differentiated again. Otherwise as `gradcheck`; the arguments
-            that errors name after fn's own are the cotangents.
+        GraphError: when one of fn's operations cannot be differentiated again.
 
     >>> import tinynorm as tn
     >>> tn.testing.gradgradcheck(lambda x: tn.tanh(x) * x, [[0.5, -2.0]])
@@ -111,9 +91,6 @@ def gradgradcheck(
     return _verdict("gradgradcheck", message, inputs, {**options, "cotangent": cotangent}, raise_exception)
 
 
-DEFAULTS = {"cotangent": "random", "rtol": RTOL, "atol": ATOL, "away_from": ()}
-
-
 def _verdict(
     caller: str, message: str | None, inputs: Sequence[Any], options: dict[str, Any], raise_exception: bool
 ) -> bool:
@@ -124,8 +101,9 @@ def _verdict(
 
 def _again(caller: str, inputs: Sequence[Any], options: dict[str, Any]) -> str:
     """The line that repeats a check, with the inputs if they are few."""
-    chosen = {name: value for name, value in options.items() if repr(value) != repr(DEFAULTS.get(name))}
-    call = ", ".join(["fn", "inputs", *(f"{name}={_shown(value)}" for name, value in chosen.items())])
+    usual = {**(gradcheck.__kwdefaults__ or {}), "method": None, "seed": None}  # which are always shown
+    chosen = [f"{name}={_shown(value)}" for name, value in options.items() if repr(value) != repr(usual[name])]
+    call = ", ".join(["fn", "inputs", *chosen])
     shown = _shown(list(inputs))
     return f"again: {caller}({call})" + (f" with inputs = {shown}" if len(shown) <= 200 else " with the same inputs")
 

@@ -9,7 +9,7 @@ from ..backend import to_device
 from ..derivatives import grad
 from ..graph import recording
 from ..tensor import Tensor, as_tensor
-from .subject import Subject, name_of, signed
+from .subject import Subject, name_of, several, signed
 
 
 def derivative(fn: Callable[..., Any], order: int, seed: int = 0) -> Callable[..., Any]:
@@ -29,7 +29,7 @@ def derivative(fn: Callable[..., Any], order: int, seed: int = 0) -> Callable[..
     def directional(*inputs: Any) -> Tensor:
         rng = np.random.default_rng([seed, order])
         own, wanted = _leaves(inputs)
-        results = _several(below(*own))
+        results = several(below(*own))
         slopes = _gradients(results, wanted, [signed(rng, r.shape) for r in results])
         total: Any = 0.0
         for x, slope in zip(wanted, slopes, strict=True):
@@ -56,7 +56,7 @@ def gradient(
 
     def derived(*arguments: Any) -> list[Tensor]:
         own, wanted = _leaves(arguments[: len(inputs)])
-        return _gradients(_several(fn(*own)), wanted, list(arguments[len(inputs) :]))
+        return _gradients(several(fn(*own)), wanted, list(arguments[len(inputs) :]))
 
     derived.__name__ = f"gradient of {name_of(fn)}"
     return derived, [*inputs, *cotangents]
@@ -67,10 +67,6 @@ def _leaves(inputs: Sequence[Any]) -> tuple[list[Any], list[Tensor]]:
     tensors = [as_tensor(value) for value in inputs]
     tensors = [as_tensor(t, requires_grad=True) if t.dtype.kind == "f" else t for t in tensors]
     return tensors, [t for t in tensors if t.requires_grad]
-
-
-def _several(results: Any) -> list[Tensor]:
-    return [as_tensor(r) for r in (results if isinstance(results, (tuple, list)) else [results])]
 
 
 def _gradients(results: list[Tensor], wanted: list[Tensor], cotangents: list[Any]) -> list[Tensor]:

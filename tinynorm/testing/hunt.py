@@ -21,9 +21,8 @@ from ..graph import Node, topological_order
 from ..memory import cached_arrays
 from ..op import Op
 from ..tensor import Tensor, tensor
-from .cases import CASES, Case, Setting
+from .cases import CORNERS, Case, Setting, cases_of
 from .choices import Choose
-from .corners import CORNERS, verify_corner
 from .mutants import Mutant, mutants, operation
 from .verify import verify
 
@@ -75,12 +74,10 @@ def hunt(op: "str | Op | NewOp", cases: Sequence[Case] = (), *, prop: Property =
     ((), True)
     """
     op = operation("hunt", op)
-    if cases:
-        return hunt_in(op, examples_of(op, cases, prop, random))
-    cases = [case for case in CASES.values() if case.op is op]
-    if not cases:
+    examples = examples_of(op, cases or cases_of(op), prop, random)
+    if not examples:
         raise ArgumentError(f"hunt: no case says how {op.name} is called; make one with tn.testing.property_test")
-    return hunt_in(op, examples_of(op, cases, prop, random) + corners_of(op))
+    return hunt_in(op, examples if cases else examples + corners_of(op, prop))
 
 
 def hunt_in(op: Op, examples: "list[Example]") -> Hunt:
@@ -191,9 +188,9 @@ def examples_of(op: Op | None, cases: Sequence[Case], prop: Property = verify, r
     return sorted(found, key=lambda example: abs(example.size - TELLING))
 
 
-def corners_of(op: Op) -> list[Example]:
+def corners_of(op: Op, prop: Property = verify) -> list[Example]:
     """Those examples of the library's operations that random values never reach."""
-    return examples_of(op, [case for case in CORNERS if case.op is op], verify_corner, random=0)
+    return examples_of(op, [case for case in CORNERS.values() if case.op is op], prop, random=0)
 
 
 def _nodes_of(op: Op | None, y: Tensor) -> list[Node]:

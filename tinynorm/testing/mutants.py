@@ -55,14 +55,14 @@ class Mutant(NamedTuple):
         return self.what if self.line is None else f"{self.what} (line {self.line})"
 
 
-def operation(name: str, op: "str | Op | NewOp") -> Op:
+def operation(caller: str, op: "str | Op | NewOp") -> Op:
     """The operation that is meant: by its name in the table, or itself."""
     if isinstance(op, Op):
         return op
     if isinstance(op, NewOp):
         return op._op
     if op not in OPS:
-        raise ArgumentError(f"{name}: no operation is called {op!r}{near_miss(str(op), OPS)}")
+        raise ArgumentError(f"{caller}: no operation is called {op!r}{near_miss(str(op), OPS)}")
     return OPS[op]
 
 

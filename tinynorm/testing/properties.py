@@ -12,11 +12,9 @@ from ..extras import optional
 from ..formulas.types import Array
 from ..tensor import Tensor
 from .cases import Case, Setting
-from .choices import Choose, shape
+from .choices import Choose, features, shape
 from .values import Maker, Shape, real
 from .verify import verify
-
-LONGEST = 4  #: named axis
 
 
 def property_test(function: Callable[..., Tensor], *inputs: str | tuple[str, Maker], **options: Any) -> Any:
@@ -103,7 +101,7 @@ def _case(function: Callable[..., Tensor], inputs: Sequence[Any], options: dict[
 
     def drawn(choose: Choose) -> Setting:
         batch = shape(choose) if any(a.batch for a in axes) else ()
-        return setting(batch, {c: choose.integer(1, LONGEST) for c in letters})
+        return setting(batch, {c: features(choose) for c in letters})
 
     def values(rng: np.random.Generator, setting: Setting) -> list[Array]:
         return [np.asarray(make(rng, shape)) for (_, make), shape in zip(pairs, setting.shapes, strict=True)]

@@ -126,7 +126,7 @@ def norm_inputs(parameters: int = 1, maker: Maker = real, dtypes: Sequence[Any] 
     """
 
     def found(choose: Choose) -> tuple[Shape, ...]:
-        last = choose.integer(1, 4)
+        last = choices.features(choose)
         return ((*choices.shape(choose), last), *[(last,)] * parameters)
 
     return _several(chosen(found), [maker, real], dtypes)
@@ -150,9 +150,9 @@ def class_targets(classes: int | None = None, maker: Maker = real, dtypes: Seque
     """
 
     def pairs(c: int) -> Any:
-        return _several(st.integers(1, 3).map(lambda n: ((n, c), (n,))), [maker, below(c)], dtypes)
+        return _several(chosen(choices.side, least=1).map(lambda n: ((n, c), (n,))), [maker, below(c)], dtypes)
 
-    return (st.integers(1, 4) if classes is None else st.just(classes)).flatmap(pairs)
+    return (chosen(choices.features) if classes is None else st.just(classes)).flatmap(pairs)
 
 
 @st.composite  # type: ignore[untyped-decorator]

@@ -58,11 +58,7 @@ class Subject:
         arguments = list(self.constants)
         for k, point in moved.items():
             arguments[k] = fresh(backend.to_device(point, self.devices[k]))
-        return self._flat(self._run(arguments))
-
-    def _run(self, arguments: list[Tensor]) -> list[Tensor]:
-        results = self.fn(*arguments)
-        return [as_tensor(r) for r in (results if isinstance(results, (tuple, list)) else [results])]
+        return self._flat(several(self.fn(*arguments)))
 
     @staticmethod
     def _flat(results: list[Tensor]) -> Array:
@@ -83,7 +79,7 @@ class Subject:
             self.leaves[k] = as_tensor(laid_out, requires_grad=True)
         before = [self.points.get(k, t.detach().numpy().copy()) for k, t in enumerate(self.constants)]
         arguments = [self.leaves.get(k, constant) for k, constant in enumerate(self.constants)]
-        self.results = self._run(arguments)
+        self.results = several(self.fn(*arguments))
         self.shapes = [r.shape for r in self.results]
         self.value = self._flat(self.results)
         for k, t in enumerate(arguments):
@@ -236,6 +232,11 @@ def name_of(fn: Any) -> str:
     while isinstance(fn, partial):
         fn = fn.func
     return getattr(fn, "__name__", None) or type(fn).__name__
+
+
+def several(results: Any) -> list[Tensor]:
+    """What a function gives, be it one Tensor or more."""
+    return [as_tensor(r) for r in (results if isinstance(results, (tuple, list)) else [results])]
 
 
 def index_in(shape: tuple[int, ...], position: int) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from ..errors import DeviceError, GradientError
 from ..formulas.types import Array
 from ..tensor import Tensor, as_tensor
 from .cases import Case
-from .gradcheck import Report, examine
+from .examine import Report, examine
 from .values import LAYOUTS
 
 Function = Callable[..., Tensor]
