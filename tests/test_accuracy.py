@@ -124,7 +124,7 @@ EDGES = {
 def grid(curve, dtype):
     """From 0 to the largest number, by both signs: the corners, the edges, the issue's own points, and random ones."""
     limits, rng = np.finfo(dtype), np.random.default_rng(0)
-    sizes = [0, float(limits.smallest_normal), 1e-4, 0.03, 0.5, 1, 3, 8, 9, 12, 30, 80, 100, 1000, 1e4, 1e20]
+    sizes = [0, float(limits.smallest_normal), 1e-4, 0.03, 0.5, 1, 1.3708543, 3, 8, 9, 12, 30, 80, 100, 1000, 1e4, 1e20]
     sizes += [float(limits.max), float(limits.max) / 4, *EDGES[dtype]]
     sizes += [*rng.uniform(0, 6, 20), *rng.uniform(6, 45, 20), *rng.uniform(45, 720, 20)]
     kept = np.array([s for s in sizes if s <= float(limits.max)]).astype(dtype)
@@ -207,6 +207,15 @@ ROWS = [
     [1e4, -1e4], [1e4, 0.0], [-1e4, 0.0, 1e4], [1e4, 1e4, -1e4], [1e4, 9984.0, -1e4], [-1e4, -9984.0],
     [0.0, -40.0], [0.0, -8.0, -7.0], [20.0, 0.0, 1.0], [0.0, -80.0, -86.0], [0.5, 0.25, -0.125], [3.0, 3.0, 3.0, 3.0],
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_gradient_of_the_likely_classs_log_probability(dtype):
+    """It is 1 − p, of which nothing is left where p rounds to 1."""
+    z = np.array([20.0, 0.0, -1.0], dtype)
+    _, dz = value_and_gradient(F.log_softmax, z, np.array([1.0, 0.0, 0.0], dtype))
+    others = mpmath.exp(-20) + mpmath.exp(-21)
+    np.testing.assert_allclose(float(dz[0]), float(others / (1 + others)), rtol=4 * np.finfo(dtype).eps)
 
 
 @DTYPES

@@ -334,13 +334,27 @@ def test_without_eps_a_row_of_no_size_gives_0_and_gets_0(kind, dtype, options):
 
 
 @pytest.mark.parametrize("eps_mode", ["inside", "outside"])
-def test_without_eps_a_part_of_no_size_gives_0_and_gets_0(eps_mode):
-    """There is nothing to divide the other features by."""
-    leaf = tn.tensor(np.where(np.arange(8) < 4, 0.0, 1e10 * N).astype(SINGLE), requires_grad=True)
-    y = F.rms_norm(leaf, 8, eps=0.0, partial=0.5, eps_mode=eps_mode)
+@pytest.mark.parametrize("weight", [None, np.full(8, 2.0, SINGLE)])
+def test_without_eps_a_part_of_no_size_leaves_the_rest_without_limit(eps_mode, weight):
+    """As ε → 0 the features that are not counted grow without end, unless they are 0; gradients are 0 by convention."""
+    x = np.where(np.arange(8) < 4, 0.0, 1e10 * N).astype(SINGLE)
+    x[0, 5] = 0.0
+    leaf = tn.tensor(x, requires_grad=True)
+    y = F.rms_norm(leaf, 8, weight, eps=0.0, partial=0.5, eps_mode=eps_mode)
     y.backward(normal(3, 8, seed=1).astype(SINGLE))
-    np.testing.assert_array_equal(y.numpy(), np.zeros((3, 8)))
+    np.testing.assert_array_equal(y.numpy(), np.where(x == 0.0, 0.0, np.copysign(inf, x)))
     np.testing.assert_array_equal(leaf.grad, np.zeros((3, 8)))
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-12, 1e-5])
+@pytest.mark.parametrize("value", [1.0, -3.0, 1e-3, 1e20, 1e-42])
+def test_rows_of_one_number(value, eps):
+    """x / √(x² + ε) has the slope ε / (x² + ε)^(3/2), which is far below the rounding of r (1 − h²)."""
+    x = SINGLE(value)
+    leaf = tn.tensor([[x]], requires_grad=True)
+    F.rms_norm(leaf, 1, eps=eps).backward([[2.0]])
+    exact = 2 * mp.mpf(eps) / (mp.mpf(float(x)) ** 2 + mp.mpf(eps)) ** 1.5
+    np.testing.assert_allclose(float(leaf.grad[0, 0]), float(exact), rtol=1e-6, atol=1e-45)
 
 
 @KINDS
@@ -354,9 +368,9 @@ def test_a_tiny_eps_stays_an_eps(kind, dtype, options):
     scale = 1e-12 if options else 1e-6
     y = norm(kind, leaf, None, None, 1e-12, **options)
     np.testing.assert_array_equal(y.numpy(), np.zeros((2, 4)))
-    if dtype != HALF:  # which ends at 65504
-        y.backward(dy.astype(dtype))
-        np.testing.assert_allclose(leaf.grad * scale, dy, rtol=1e-6)
+    y.backward(dy.astype(dtype))
+    right = dy / scale if dtype != HALF else np.copysign(inf, dy)  # float16 ends at 65504
+    np.testing.assert_allclose(leaf.grad, right, rtol=1e-6)
 
 
 @FLOATS

@@ -67,7 +67,7 @@ def rms_norm(
         normalized_shape: the size of the last axis, or the sizes of the last axes.
         weight: g, of shape normalized_shape, or None for 1.
         eps: ε ≥ 0; None stands for the machine epsilon of x's dtype. With 0, a row of zeros gives 0, and its gradient
-            counts as 0 (with `partial`, where the counted features are 0).
+            counts as 0 (with `partial`, where the counted features are 0: the others are then ±∞).
         bias: added to y, of shape normalized_shape, or None.
         partial: p, above 0 and at most 1: the mean is that of the first ⌈p n⌉ of n features (pRMSNorm). Needs a single
             normalized axis.

@@ -273,7 +273,8 @@ def _deliver(cotangents: dict[Source, Array], given: Array) -> None:
 
 def own(gradient: Array, dtype: Any, taken: set[int]) -> Array:
     """A gradient as an array of its own: no view, and none of those that are taken."""
-    gradient = as_array(gradient).astype(dtype, copy=False)
+    with np.errstate(over="ignore"):
+        gradient = as_array(gradient).astype(dtype, copy=False)
     if owner(gradient) is not gradient or id(gradient) in taken:
         gradient = gradient.copy()
     taken.add(id(gradient))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .convert import computed
-from .errors import ArgumentError, DTypeError, GraphError, OutOfRangeError, TinynormError
+from .errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, TinynormError
 from .formulas.types import Array, Namespace
 
 Formula = Callable[..., Any]
@@ -87,7 +87,8 @@ class Op:
     def rounded(self, y: Array, inputs: Sequence[Any]) -> Array:
         """The result, back in float16 if that is what went in."""
         if self.widen and y.dtype == np.float32 and any(map(_is_half, inputs)) and _promoted(inputs) == np.float16:
-            return y.astype(np.float16)
+            with np.errstate(over="ignore"):
+                return y.astype(np.float16)
         return y
 
     def pull_back(self, xp: Namespace, dy: Array, cache: Any, needs: tuple[bool, ...]) -> tuple[Any, ...]:
@@ -102,7 +103,7 @@ class Op:
             raise _typed(f"backward: {self.name}", error, (dy,)) from error
         gradients = tuple(gradients) if isinstance(gradients, (tuple, list)) else (gradients,)
         if len(gradients) != len(needs):
-            raise GraphError(
+            raise ShapeError(
                 f"backward: {self.name} has {len(needs)} inputs, but its backward formula returned "
                 f"{len(gradients)} gradients; return one per input, None for a constant"
             )

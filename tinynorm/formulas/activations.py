@@ -118,15 +118,15 @@ def softplus_backward(xp: Namespace, dy: Array, x: Array) -> Array:
 
 def gelu(xp: Namespace, x: Array) -> Forward:
     """y = x Φ(x) = max(x, 0) − |x| Φ(−|x|), Φ the standard normal distribution function"""
-    r, s = normal_tail(xp, x)  # Φ(−|x|) = r s²
-    return xp.maximum(x, 0) + _below_zero(xp, x, GELU_FAR) * r * s * s, (x, r, s)
+    r, s = normal_tail(xp, x)  # Φ(−|x|) = r s
+    return xp.maximum(x, 0) + _below_zero(xp, x, GELU_FAR) * r * s, (x, r, s)
 
 
 def gelu_backward(xp: Namespace, dy: Array, cache: tuple[Array, Array, Array]) -> Array:
-    """x̄ = ȳ (Φ(x) + x φ(x)), by the product rule with Φ′(x) = φ(x) = e^(−x²/2) / √(2π) = s² / √(2π)"""
+    """x̄ = ȳ (Φ(x) + x φ(x)), by the product rule with Φ′(x) = φ(x) = e^(−x²/2) / √(2π) = s / √(2π)"""
     x, r, s = cache
     w = _within(xp, x, GELU_FAR) / sqrt(2.0 * pi)
-    return dy * xp.where(x < 0, (r + w) * s * s, 1.0 - (r - w) * s * s)
+    return dy * xp.where(x < 0, (r + w) * s, 1.0 - (r - w) * s)
 
 
 def gelu_tanh(xp: Namespace, x: Array) -> Forward:
@@ -181,9 +181,9 @@ def log_probabilities(xp: Namespace, x: Array, axis: int) -> tuple[Array, Array,
 
 
 def log_softmax_backward(xp: Namespace, dy: Array, cache: tuple[Array, int]) -> Array:
-    """x̄ = ȳ − e^y Σ ȳ, since ∂yᵢ/∂xⱼ = δᵢⱼ − pⱼ with p = e^y"""
+    """x̄ = ȳ − p Σ ȳ = ȳ (1 − p) − p (Σ ȳ − ȳ),   p = e^y, since ∂yᵢ/∂xⱼ = δᵢⱼ − pⱼ"""
     y, axis = cache
-    return dy - xp.exp(y) * total(xp, dy, axis, True)
+    return -dy * xp.expm1(y) - xp.exp(y) * (total(xp, dy, axis, True) - dy)
 
 
 def dropout(xp: Namespace, x: Array, kept: Array, *, p: float) -> Forward:

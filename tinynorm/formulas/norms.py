@@ -21,7 +21,8 @@ Of two numbers, h is (−q, q) with q² = mean(c²) r² = 1 − ε r², so h · 
 
     x̄ = ε r³ (h̄ − mean(h̄)) ,
 
-where the general formula would be left with nothing but its roundings.
+where the general formula would be left with nothing but its roundings. So it is with RMSNorm of one number, where h² is
+1 − ε r² and x̄ = ε r³ h̄.
 
 The squares of ordinary numbers may leave the range of the dtype; `rescue` has what is done for such rows.
 
@@ -32,7 +33,7 @@ Sources: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019); Ba, 
 from typing import Any
 
 from .reductions import centred
-from .rescue import out_of_range, rescaled, rescaled_centred
+from .rescue import left_over, out_of_range, rescaled, rescaled_centred
 from .summation import average
 from .types import Array, Axes, Forward, Namespace
 
@@ -44,21 +45,23 @@ def rms_norm(xp: Namespace, x: Array, weight: Array | None, *, axis: Axes, eps: 
     if out_of_range(r, eps):
         h, r = rescaled(xp, x, r, axis, eps)
     y = h if weight is None else h * weight
-    return y, (h, r, weight, axis)
+    return y, (h, r, weight, axis, eps)
 
 
 def rms_norm_backward(xp: Namespace, dy: Array, cache: tuple[Any, ...]) -> tuple[Array, Array | None]:
     """h̄ = ȳ g ;   x̄ = r (h̄ − h · mean(h̄ h)) ;   ḡ = Σ_rows ȳ h"""
-    h, r, weight, axis = cache
+    h, r, weight, axis, eps = cache
     dh = dy if weight is None else dy * weight
     dx = r * (dh - h * average(xp, dh * h, axis=axis, keepdims=True))
+    if h.size == r.size:
+        dx = left_over(dh, h, r, eps)
     return dx, None if weight is None else dy * h
 
 
 def layer_norm(xp: Namespace, x: Array, weight: Array | None, bias: Array | None, *, axis: Axes, eps: float) -> Forward:
     """y = g ⊙ h + b,   h = r c,   c = x − mean(x),   r = (mean(c²) + ε)^(−1/2)"""
-    c = centred(xp, x, axis)
-    r = 1.0 / xp.sqrt(average(xp, c * c, axis=axis, keepdims=True) + eps)
+    c, variance = centred(xp, x, axis)
+    r = 1.0 / xp.sqrt(variance + eps)
     h = c * r
     if out_of_range(r, eps):
         h, r = rescaled_centred(xp, x, r, axis, eps)
@@ -71,8 +74,7 @@ def layer_norm_backward(xp: Namespace, dy: Array, cache: tuple[Any, ...]) -> tup
     """h̄ = ȳ g ;   x̄ = r (h̄ − mean(h̄) − h · mean(h̄ h)) ;   ḡ = Σ_rows ȳ h ;   b̄ = Σ_rows ȳ"""
     h, r, weight, axis, eps = cache
     dh = dy if weight is None else dy * weight
-    if h.size == 2 * r.size:  # of two numbers: h h is 1 − ε r², and all but ε r² would cancel below
-        dx = centred(xp, dh, axis) * (eps * r * r) * r
-    else:
-        dx = r * (dh - average(xp, dh, axis=axis, keepdims=True) - h * average(xp, dh * h, axis=axis, keepdims=True))
+    dx = r * (dh - average(xp, dh, axis=axis, keepdims=True) - h * average(xp, dh * h, axis=axis, keepdims=True))
+    if h.size == 2 * r.size:
+        dx = left_over(dh - average(xp, dh, axis=axis, keepdims=True), h, r, eps)
     return dx, None if weight is None else dy * h, dy

@@ -83,21 +83,25 @@ def prod_backward(xp: Namespace, dy: Array, cache: tuple[Array, Axis]) -> Array:
     return _restore(xp, dy, x.shape, axis) * others
 
 
-def centred(xp: Namespace, x: Array, axis: Axis) -> Array:
-    """c = x − mean(x). In exact arithmetic once is enough; twice removes what rounding leaves of a large mean.
+def centred(xp: Namespace, x: Array, axis: Axis) -> tuple[Array, Array]:
+    """c = x − mean(x), and mean(c²) with the reduced axes kept
 
-    So equal numbers become exactly 0, whatever their sum was rounded to: what is left of them after the first time are
-    equal, small multiples of their last digit, which add up without rounding.
+    Where the mean is large beside the spread, its rounding would stay in c: there the mean of c is taken off once more.
     """
-    n = reduced_count(x.shape, axis)
-    c = x - total(xp, x, axis, keepdims=True) / n
-    c -= total(xp, c, axis, keepdims=True) / n
-    return c
+    axes = reduced_axes(x.ndim, axis)
+    mean = average(xp, x, axes, keepdims=True)
+    c = x - mean
+    square = average(xp, c * c, axes, keepdims=True)
+    far = xp.abs(mean) > 4.0 * xp.sqrt(square)
+    if xp.any(far):
+        c = c - xp.where(far, average(xp, c, axes, keepdims=True), 0.0)
+        square = average(xp, c * c, axes, keepdims=True)
+    return c, square
 
 
 def var(xp: Namespace, x: Array, *, axis: Axis, ddof: float, keepdims: bool) -> Forward:
     """y = Σ c² / (n − ddof),   c = x − mean(x). Each c², and their sum, must be within the range of the dtype."""
-    c = centred(xp, x, axis)
+    c, _ = centred(xp, x, axis)
     n = reduced_count(x.shape, axis) - ddof
     return total(xp, c * c, axis, keepdims) / n, (c, n, axis)
 

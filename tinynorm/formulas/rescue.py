@@ -68,7 +68,7 @@ def rescaled_centred(xp: Namespace, x: Array, r: Array, axis: Axes, eps: float) 
     """The same of the centred x. It is taken from x / s, since the mean's sum and x − mean(x) may overflow, too."""
     fine = fits(r)
     scale = row_scale(xp, x, fine, axis, 0.0)
-    return _rescaled(xp, centred(xp, x / scale, axis), fine, axis, eps, scale)
+    return _rescaled(xp, centred(xp, x / scale, axis)[0], fine, axis, eps, scale)
 
 
 def _rescaled(xp: Namespace, x: Array, fine: Array, axis: Axes, eps: float, already: Any) -> tuple[Array, Array]:
@@ -77,3 +77,8 @@ def _rescaled(xp: Namespace, x: Array, fine: Array, axis: Axes, eps: float, alre
     u, root = x / scale, sqrt(eps) / scale / already
     r = reciprocal(xp, xp.sqrt(average(xp, u * u, axis=axis, keepdims=True) + xp.where(fine, eps, root * root)))
     return u * r, r / already / scale
+
+
+def left_over(dh: Array, h: Array, r: Array, eps: float) -> Array:
+    """r (h̄ − h² h̄) = ε r³ h̄ where h² = 1 − ε r², of which the general formula would keep nothing but roundings"""
+    return dh * (eps * r * r) * r if eps else dh * (0.0 * h)

@@ -17,7 +17,7 @@ Sources: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019), whos
 whose code adds ε to the root; Gemma's code, for 1 + w.
 """
 
-from math import sqrt
+from math import inf, sqrt
 from typing import Any
 
 from .rescue import fits, out_of_range, reciprocal, row_scale
@@ -50,11 +50,18 @@ def rms_norm_variant(
         s, root = _roots(xp, part / scale, axis, xp.where(fine, eps, added), outside)
         r = reciprocal(xp, root)
         h, r = x / scale * r, r / scale
+    y = h if count is None else _unlimited(xp, x, h, root)
     gain = weight if weight is None or offset == 0.0 else offset + weight
-    y = h if gain is None else h * gain
+    y = y if gain is None else y * gain
     y = y if bias is None else y + bias
     t = root * reciprocal(xp, s)  # where s is 0, so is h, whatever t
     return y, (h, r, t, gain, axis, reduced_count(part.shape, axis))
+
+
+def _unlimited(xp: Namespace, x: Array, h: Array, root: Array) -> Array:
+    """h, but ±∞ where the counted features are all 0, ε is 0 and x is not: there it has no limit"""
+    nothing = (root == 0.0) & (x != 0.0)
+    return xp.where(nothing, xp.sign(x) * inf, h) if xp.any(nothing) else h
 
 
 def _roots(xp: Namespace, part: Array, axis: Axes, eps: Any, outside: bool) -> tuple[Array, Array]:

@@ -85,18 +85,15 @@ def normal_cdf(xp: Any, x: Any) -> Any:
     >>> [f"{p:.6g}" for p in normal_cdf(np, np.array([-30.0, 0.0, 1.96, np.inf]))]
     ['4.90671e-198', '0.5', '0.975002', '1']
     """
-    ratio, root = normal_tail(xp, x)
-    tail = ratio * root * root
+    ratio, density = normal_tail(xp, x)
+    tail = ratio * density
     return xp.where(x < 0, tail, 1.0 - tail)
 
 
 def normal_tail(xp: Any, x: Any) -> tuple[Any, Any]:
-    """r and s with Φ(−|x|) = r·s² and φ(x) = s²/√(2π), s = exp(−x²/4). The argument as in `erf`.
-
-    In two factors s, a product with a large number comes out right although s² itself is below the smallest number.
-    """
+    """r and s with Φ(−|x|) = r·s and φ(x) = s/√(2π), s = exp(−x²/2). The argument as in `erf`."""
     a = _magnitude(xp, x)
-    return 0.5 * _erfcx(a * math.sqrt(0.5)), _gaussian(xp, a, 0.25)
+    return 0.5 * _erfcx(a * math.sqrt(0.5)), _gaussian(xp, a, 0.5)
 
 
 def gaussian(xp: Any, x: Any) -> Any:
@@ -110,7 +107,7 @@ def _magnitude(xp: Any, x: Any) -> Any:
 
 
 def _gaussian(xp: Any, a: Any, scale: float) -> Any:
-    """exp(−scale·a²), scale ¼ or 1, with a relative error that does not grow with a.
+    """exp(−scale·a²), scale ½ or 1, with a relative error that does not grow with a.
 
     Rounding a² before exp would cost a²/2 units in the last place. For any s, exp(−a²) = exp(−s²)·exp(−(a − s)(a + s));
     an s of few digits has an exact square, and close to a it leaves a second exponent that is small.
