@@ -228,6 +228,39 @@ def test_a_property_test_that_never_comes_to_the_operation_falls_short():
     assert row.problems == ["its property test never differentiates it, so no mutant can be planted"]
 
 
+def test_a_file_stands_for_its_module(capsys, module, tmp_path, monkeypatch):
+    name = module(L2_NORM + TEST)
+    package = tmp_path / f"package_of_{name}"
+    package.mkdir()
+    (package / "ops.py").write_text(L2_NORM + TEST, encoding="utf-8")
+    for path in (f"./{name}.py", f"{name}.py", f"{package.name}/ops.py", str(tmp_path / f"{name}.py")):
+        monkeypatch.setattr(command, "check", lambda task, intense: Row(task.name, mutants=len(task.cases)))
+        status, out, err = run(capsys, path)
+        assert (status, err, list(rows(out))) == (0, "", ["l2_norm"])
+    assert f"{package.name}.ops" in sys.modules
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / f"outside_{name}.py").write_text(L2_NORM + TEST, encoding="utf-8")
+    monkeypatch.chdir(package)
+    assert list(rows(run(capsys, f"../elsewhere/outside_{name}.py")[1])) == ["l2_norm"]
+
+
+def test_one_operation_of_a_module(capsys, module, monkeypatch):
+    """In any order; an operation of the library can stand beside it."""
+    monkeypatch.setattr(command, "check", lambda task, intense: Row(task.name))
+    other = L2_NORM.replace("l2_norm", "other_norm").replace("import tinynorm as tn", "")
+    name = module(L2_NORM + other + TEST)
+    assert list(rows(run(capsys, name)[1])) == ["l2_norm", "other_norm"]
+    for names in ([name, "l2_norm"], ["l2_norm", f"{name}.py"]):
+        assert list(rows(run(capsys, *names)[1])) == ["l2_norm"]
+    assert list(rows(run(capsys, "exp", name, "other_norm")[1])) == ["exp", "other_norm"]
+    status, _, err = run(capsys, name, "l2_nrom")
+    assert (status, err) == (
+        2,
+        "python -m tinynorm check: 'l2_nrom' is neither an operation nor a module; did you mean 'l2_norm'?\n",
+    )
+
+
 # Misspelt
 
 
@@ -237,7 +270,7 @@ def test_a_property_test_that_never_comes_to_the_operation_falls_short():
         ("rms_nrom", "'rms_nrom' is neither an operation nor a module; did you mean 'rms_norm'?"),
         ("nosuchthing", "'nosuchthing' is neither an operation nor a module"),
         ("no.such.thing", "'no.such.thing' is neither an operation nor a module"),
-        ("my/module.py", "'my/module.py' is neither an operation nor a module; to check a module, write 'my.module'"),
+        ("my/module.py", "there is no file 'my/module.py' here; a module's name, such as my.module, will do as well"),
         ("..", "'..' is neither an operation nor a module"),
         ("", "'' is neither an operation nor a module"),
         ("json", "json holds nothing to check, neither operations of tn.op nor property tests"),

@@ -1,6 +1,7 @@
 """The checker is checked: planted faults must be reported, and right gradients must pass."""
 
 import re
+import warnings
 from functools import partial
 
 import numpy as np
@@ -75,6 +76,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.* is examined as float64")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("method", ["auto", "central", "complex"])
 def test_one_percent_in_one_element_is_seen_in_every_layout(layout, method):
@@ -428,9 +430,165 @@ def test_a_function_that_leaves_the_graph_is_reported():
 def test_too_few_digits():
     with pytest.raises(DTypeError, match="returns float32 for float64 inputs"):
         gradcheck(lambda x: x.astype(np.float32), [normal(3)])
-    report = examine(tn.exp, [np.float16([0.5, 1.5])])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the report says it, so nobody need be warned
+        report = examine(tn.exp, [np.float16([0.5, 1.5])])
     assert report.passed
     assert report.notices == ("argument 0 was float16 and is examined as float64",)
+
+
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+def test_more_digits_than_were_given_are_no_secret(check):
+    narrow = [normal(3), np.float16([0.5, 1.5, 1.0]), tn.tensor([0.1, 0.2, 0.3])]
+    with pytest.warns(UserWarning, match="is examined as float64") as caught:
+        assert check(lambda a, b, c: a * tn.exp(b * c), narrow)
+    assert [str(w.message) for w in caught] == [
+        f"{check.__name__}: argument 1 was float16 and is examined as float64",
+        f"{check.__name__}: argument 2 was float32 and is examined as float64",
+    ]
+    assert {w.filename for w in caught} == {__file__}
+
+
+def gradients_that(change):
+    """x · y, whose two gradients come out in another form."""
+
+    @tn.op("form")
+    def form(xp, x, y):
+        return x * y, (x, y)
+
+    form.backward(lambda xp, dy, cache: change(dy * cache[1], dy * cache[0]))
+    return form
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda dx, dy: (dx, dy[:2]), r"form returned a gradient of shape \(2,\) for an input of shape \(3,\)"),
+        (lambda dx, dy: dx, "form has 2 inputs, but its backward formula returned 1 gradients; return one per input"),
+        (lambda dx, dy: (dx, dy, dx), "form has 2 inputs, but its backward formula returned 3 gradients"),
+    ],
+)
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+def test_gradients_of_a_wrong_form_are_wrong_gradients(check, change, words):
+    message = message_of(gradients_that(change), [normal(3), normal(3, seed=1)], check=check)
+    assert re.search(f"^{check.__name__}: .*{words}", message)
+
+
+def test_other_errors_than_wrong_gradients_are_raised_in_any_case():
+    def fails(x):
+        raise GraphError("on purpose")
+
+    for check in (gradcheck, gradgradcheck):
+        with pytest.raises(GraphError, match="on purpose"):
+            check(fails, [normal(3)], raise_exception=False)
+
+
+def test_what_cannot_be_differentiated_again_has_no_second_derivative():
+    @tn.op("once")
+    def once(xp, x):
+        return xp.sin(x), x
+
+    once.backward(lambda xp, dy, x: dy * np.cos(np.asarray(x)))
+    assert gradcheck(once, [normal(3)])
+    assert gradgradcheck(once, [normal(3)], raise_exception=False) is False
+    with pytest.raises(GraphError, match="once cannot be differentiated again"):
+        gradgradcheck(once, [normal(3)])
+
+
+# What fn is called with
+
+
+@pytest.mark.parametrize(
+    ("fn", "inputs"),
+    [
+        (F.rms_norm, [normal(3, 4), 4, normal(4)]),
+        (F.rms_norm, [normal(3, 4), (4,), None]),
+        (F.softmax, [normal(3, 4), -1]),
+        (F.linear, [normal(3, 4), normal(2, 4), None]),
+        (F.gelu, [normal(3), "tanh"]),
+        (tn.reshape, [normal(2, 4), (4, 2)]),
+        (tn.reshape, [normal(1), ()]),
+        (tn.sum, [normal(2, 4), (0, 1), True]),
+        (F.cross_entropy, [normal(2, 4), [0, 2]]),
+        (F.cross_entropy, [normal(2, 4), np.array([0, 2])]),
+        (lambda x, i: x[i] * 2.0, [normal(5), slice(1, None)]),
+        (lambda x, i: x[i] * 2.0, [normal(5, 2), (np.array([0, 0, 3]), 1)]),
+        (lambda x, m: tn.where(m, x, 2.0 * x), [normal(2), np.array([True, False])]),
+    ],
+)
+def test_what_is_no_floating_point_number_is_passed_on_as_it_is(fn, inputs):
+    seen = []
+
+    def listening(*arguments):
+        seen.append(arguments)
+        return fn(*arguments)
+
+    assert gradcheck(listening, inputs)
+    for given, got in zip(inputs, seen[0], strict=True):
+        assert got is given if not isinstance(given, np.ndarray) else isinstance(got, tn.Tensor)
+    assert gradgradcheck(fn, inputs)
+    assert gradcheck(derivative(fn, 1), inputs)
+
+
+@pytest.mark.parametrize("value", [0.5, np.float64(0.5), [0.5, 1], (0.5, 1.5), [normal(2), normal(2)]])
+def test_numbers_and_lists_of_them_are_differentiated(value):
+    assert gradcheck(lambda x: tn.exp(x), [value])
+    assert "argument 0" in message_of(lambda x: tn.exp(x.detach()) + x, [value])
+
+
+@pytest.mark.parametrize("x", [normal(3), np.array(0.5), tn.tensor(normal(2, 2))])
+def test_one_array_or_tensor_stands_for_itself(x):
+    for check in (gradcheck, gradgradcheck):
+        assert check(tn.sin, x)
+    assert examine(tn.sin, x).passed
+    assert message_of(lambda x: x * x.detach(), x).partition("again")[2] == message_of(
+        lambda x: x * x.detach(), [x]
+    ).partition("again")[2]  # fmt: skip
+
+
+# Functions that take derivatives themselves
+
+SLOPES = {
+    "grad with a graph": lambda x: tn.grad(tn.exp(x * x).sum(), x, create_graph=True)[0],
+    "grad": lambda x: tn.grad(tn.exp(x * x).sum(), x)[0],
+    "grad of a part": lambda x: x * tn.grad((x * x * x).sum(), x)[0] + tn.sin(x),
+    "grad twice": lambda x: tn.grad(tn.grad((x**4).sum(), x)[0].sum(), x)[0],
+    "grad of a product with grad": lambda x: tn.grad((x * tn.grad((x**4).sum(), x)[0]).sum(), x)[0],
+    "vjp": lambda x: tn.vjp(tn.sin, x, np.arange(1.0, 4.0))[1],
+    "jvp": lambda x: tn.jvp(tn.sin, x, np.arange(1.0, 4.0))[1],
+    "hvp": lambda x: tn.hvp(lambda x: tn.exp(x).sum(), x, np.arange(1.0, 4.0))[1],
+    "jacobian": lambda x: tn.jacobian(tn.tanh, x),
+    "norm": lambda x: tn.grad(F.rms_norm(x, 3).sum() * x[0], x)[0],
+}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_a_function_that_takes_derivatives(name):
+    report = examine(SLOPES[name], [normal(3)])
+    assert report.passed, report.message
+    assert report.complex_error < 1e-12
+    assert gradgradcheck(SLOPES[name], [normal(3)])
+    with tn.no_grad():
+        assert gradcheck(SLOPES[name], [normal(3)])
+
+
+def test_a_function_that_takes_wrong_derivatives_is_seen():
+    """Minus a factor that it treats as constant; and a backward that is wrong when it is differentiated."""
+    message_of(lambda x: tn.grad((x * x * x.detach()).sum(), x)[0], [normal(3)])
+    message_of(lambda x: tn.vjp(lambda x: x * x * x.detach(), x, np.ones(3))[1], [normal(3)])
+    message_of(lambda x: tn.grad(tn.exp(x).sum(), x)[0] * x.detach(), [normal(3)], check=gradgradcheck)
+
+
+def test_plain_calls_ask_for_no_gradients_where_that_is_possible():
+    seen = []
+
+    def fn(x):
+        seen.append(x.requires_grad)
+        return tn.exp(x)
+
+    assert gradcheck(fn, [normal(3)])
+    assert seen[0]
+    assert not any(seen[1:])
 
 
 # Nothing is left behind
@@ -473,7 +631,7 @@ def test_a_failure_says_all_that_one_needs():
     found = re.search(
         r"^gradcheck: mix: argument 1, at \(1, 0\)(.*): the analytic gradient is (\S+), "
         r"the numeric one (\S+) ± (\S+) by central differences, (\S+) by a complex step; they may differ by (\S+)\n"
-        r"again: (gradcheck\(fn, inputs, method='auto', seed=3\)) with inputs = (.*)$",
+        r"again: (tn\.gradcheck\(mix, .*, seed=3\))$",
         message,
     )
     analytic, numeric, error, exact, bound = map(float, found.groups()[1:6])
@@ -483,25 +641,71 @@ def test_a_failure_says_all_that_one_needs():
         row = int(found[1].removeprefix(", for result at (")[0])
         assert exact == pytest.approx(np.sin(inputs[0][row, 1]))
 
-    space = {"gradcheck": gradcheck, "fn": fn, "array": np.array}
-    space["inputs"] = eval(found[8], space)
-    with pytest.raises(GradientError, match=r"mix: argument 1, at \(1, 0\)"):
-        eval(found[7], space)
+    with pytest.raises(GradientError) as again:
+        eval(found[7], {"tn": tn, "np": np, "mix": fn})
+    assert str(again.value) == message
 
 
 def test_the_line_that_repeats_a_check_has_all_that_was_chosen():
     options = {"method": "central", "cotangent": [1.0, 2.0], "rtol": 1e-4, "atol": 1e-8, "seed": 2, "away_from": 0.5}
     message = message_of(lambda x: x * x.detach(), [[3.0, 0.0]], **options)
-    call = re.search(r"again: gradcheck\(fn, inputs, (.*)\) with inputs = \[\[3.0, 0.0\]\]$", message)[1]
+    call = re.search(r"again: tn.gradcheck\(fn, \[\[3.0, 0.0\]\], (.*)\)$", message)[1]
     assert eval(f"dict({call})") == options
-    assert message_of(lambda x: x * x.detach(), [normal(100)]).endswith("seed=0) with the same inputs")
+    assert message_of(lambda x: x * x.detach(), [normal(100)]).endswith("\nagain: tn.gradcheck(fn, inputs, seed=0)")
+
+
+def test_the_line_that_repeats_a_check_has_all_that_was_given():
+    """Every kind of input, to the last digit."""
+
+    def wrong(x, *others):
+        return x * x.detach()
+
+    given = [
+        normal(2, 2), np.float64(1 / 3), tn.tensor(normal(3)), np.arange(2), np.zeros((0, 3)), [0.1, 2], (1,), None,
+        "a", slice(1, None), True, np.array([True]), np.array(0.1), [np.inf],
+    ]  # fmt: skip
+    line = message_of(wrong, given[:-1]).splitlines()[1]
+    shown = eval(line.removeprefix("again: "), {"tn": StandIn, "np": np, "wrong": wrong})
+    for a, b in zip(given[:-1], shown, strict=True):
+        assert type(a) is type(b)
+        if hasattr(a, "shape"):
+            assert (a.shape, a.dtype) == (b.shape, b.dtype)
+            np.testing.assert_array_equal(a, b)
+        else:
+            assert a == b
+    assert message_of(wrong, [1.0, [np.inf, -np.inf, np.nan]]).endswith(
+        "(wrong, [1.0, [float('inf'), float('-inf'), float('nan')]], seed=0)"
+    )
+    with pytest.warns(UserWarning, match="is examined as float64"):
+        assert "[np.array([0.5], dtype='float32')]" in message_of(wrong, [np.float32([0.5])])
+    for unknown in (np.random.default_rng(0), [np.random.default_rng(0)], [0] * 500):
+        assert message_of(wrong, [1.0, unknown]).endswith("again: tn.gradcheck(wrong, inputs, seed=0)")
+    cotangent = np.array([1.0, 2.0])
+    assert "seed=0, cotangent=np.array([1.0, 2.0]))" in message_of(wrong, [normal(2)], cotangent=cotangent)
+
+
+class StandIn:
+    """In place of tinynorm: a check that gives back its inputs."""
+
+    tensor = tn.tensor
+
+    def gradcheck(fn, inputs, *, seed):
+        return inputs
 
 
 @pytest.mark.parametrize(
-    ("fn", "name"), [(partial(tn.max, axis=0), "max"), (nn.RMSNorm(3), "RMSNorm"), (lambda x: tn.max(x), "<lambda>")]
+    ("fn", "name"),
+    [
+        (partial(tn.max, axis=0), "max"),
+        (nn.RMSNorm(3), "RMSNorm"),
+        (lambda x: tn.max(x), "<lambda>"),
+        (tn.op("my max")(lambda xp, x: (xp.max(x), None)), "my max"),
+    ],
 )
 def test_the_function_is_named(fn, name):
-    assert f"gradcheck: {name}: argument 0 holds inf or nan" in message_of(fn, [[np.nan, 0.0, 1.0]])
+    message = message_of(fn, [[np.nan, 0.0, 1.0]])
+    assert f"gradcheck: {name}: argument 0 holds inf or nan" in message
+    assert "\nagain: tn.gradcheck(fn, [[float('nan'), 0.0, 1.0]], seed=0)" in message  # none has a name in Python
 
 
 def test_under_no_grad():
@@ -571,16 +775,45 @@ def test_a_given_cotangent_is_used_instead_of_random_ones():
         ([[1.0]], {"method": "forward"}, "method must be one of auto, central, complex"),
         ([[1.0]], {"rtol": -1.0}, "rtol"),
         ([[1.0]], {"atol": np.nan}, "atol"),
-        (np.ones(3), {}, r"inputs must be a list .* write \[x\]"),
-        (tn.tensor(1.0), {}, r"inputs must be a list .* write \[x\]"),
+        (1.0, {}, r"inputs must be a list .* write \[x\]"),
+        ("x", {}, r"inputs must be a list .* write \[x\]"),
+        (normal(3) > 0.0, {}, "no input is floating-point"),
         ([[1]], {}, "no input is floating-point"),
+        ([[1.0]], {"cotangent": "randm"}, """cotangent must be "random", or an array in .*, not 'randm'"""),
+        ([[1.0]], {"cotangent": None}, """cotangent must be "random", or an array in .*, not None"""),
+        ([[1.0]], {"seed": None}, "seed must be an integer >= 0, not None"),
+        ([[1.0]], {"seed": -1}, "seed must be an integer >= 0, not -1"),
+        ([[1.0]], {"seed": np.random.default_rng(0)}, "seed must be an integer >= 0, not Generator"),
+        ([[1.0]], {"away_from": "zero"}, "away_from must be a number, not 'zero'"),
+        ([[1.0]], {"away_from": [0.0, None]}, "away_from must be a number, not None"),
+        ([[1.0]], {"away_from": np.nan}, "away_from must be a finite number, not nan"),
         ([[[1.0], [1.0, 2.0]]], {}, "nested lists must be of equal length"),
     ],
 )
 @pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
 def test_bad_arguments_are_refused(check, arguments, options, words):
-    with pytest.raises((ArgumentError, ShapeError), match=words):
+    with pytest.raises((ArgumentError, ShapeError), match=words) as caught:
         check(lambda x: x, arguments, **options)
+    assert "nested lists" in words or str(caught.value).startswith(f"{check.__name__}: ")
+
+
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+def test_what_is_no_function_or_no_cotangent_is_refused(check):
+    with pytest.raises(
+        DTypeError, match=rf"^{check.__name__}: fn must be a function of Tensors, not Tensor; its result"
+    ):
+        check(tn.tensor(1.0), [1.0])
+    with pytest.raises(
+        ShapeError, match=rf"^{check.__name__}: cotangent must have the shape of fn's result, .*\[\(\)\]"
+    ):
+        check(lambda x: (x, x), [1.0], cotangent=1.0)
+
+
+def test_an_order_and_a_seed_are_integers():
+    with pytest.raises(ArgumentError, match=r"derivative: order must be an integer >= 0, not 1\.5"):
+        derivative(tn.exp, 1.5)
+    with pytest.raises(ArgumentError, match="derivative: seed must be an integer >= 0, not None"):
+        derivative(tn.exp, 1, None)
 
 
 def test_loose_tolerances_pass_what_tight_ones_do_not():
@@ -611,10 +844,7 @@ def test_a_wrong_second_derivative_is_seen():
     assert gradcheck(cube_with(rounded), x)
     message = message_of(cube_with(rounded), x, check=gradgradcheck)
     assert message.startswith("gradgradcheck: gradient of cube: argument 0, at (")
-    assert message.splitlines()[1].startswith(
-        "again: gradgradcheck(fn, inputs, method='auto', seed=0) with inputs = [array"
-    )
-    assert message.count("array(") == 1  # the inputs alone
+    assert message.splitlines()[1] == f"again: tn.gradgradcheck(cube, [np.array({x[0].tolist()})], seed=0)"
 
 
 def test_second_derivatives_of_what_has_none_or_a_kink():

@@ -328,6 +328,21 @@ def test_a_mutant_lives_in_one_graph_alone():
 def test_an_operation_nobody_knows():
     with pytest.raises(ArgumentError, match="no operation is called 'rms_nrom'; did you mean 'rms_norm'"):
         tn.testing.mutants("rms_nrom")
+    with pytest.raises(ArgumentError, match=r"mutants: 3 is no operation; give what tn\.op made, or the name"):
+        tn.testing.mutants(3)
+
+
+def test_a_function_of_the_library_stands_for_its_operation():
+    assert [m.what for m in tn.testing.mutants(tn.functional.relu)] == [m.what for m in mutants("relu")]
+    assert hunt_anew(tn.tanh) == hunt("tanh")
+    with pytest.raises(ArgumentError, match="mutants: no operation is called 'jvp'"):
+        tn.testing.mutants(tn.jvp)
+
+    def relu(x):
+        return x
+
+    with pytest.raises(ArgumentError, match=r"mutants: <function .*relu.* is no operation"):  # not the library's
+        tn.testing.mutants(relu)
 
 
 # Operations of a user's own

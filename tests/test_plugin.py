@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import tinynorm as tn
 from tinynorm.testing.plugin import PROFILES
@@ -112,20 +113,36 @@ def described(name):
     return f"profile {profile['max_examples']} {profile['derandomize']} None {profile['verbosity']}"
 
 
-def test_under_ci_it_is_ci_where_nobody_chooses(project):
-    assert described("ci") in project(ci="true", test_profile=PROFILE)
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_where_nobody_chooses_hypothesis_is_left_as_it_is(project, ci):
+    """Its own profile under CI, where it has one, included."""
+    found = [
+        re.search("profile .*", project(*without, ci=ci, test_profile=PROFILE))[0]
+        for without in ((), ("-p", f"no:{NAME}"))
+    ]
+    assert found[0] == found[1]
+    assert "profile 100 " in found[0]
 
 
-def test_elsewhere_it_is_dev_and_naming_the_plugin_again_loads_it_once(project):
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_conftest_may_load_each_by_its_name(project, name):
+    conftest = f"from hypothesis import settings\nsettings.load_profile('tinynorm-{name}')"
+    assert described(name) in project(conftest=conftest, test_profile=PROFILE)
+
+
+def test_naming_the_plugin_again_loads_it_once(project):
     listed = (
         "def test(pytestconfig):\n"
         "    names = [name for name, _ in pytestconfig.pluginmanager.list_name_plugin()]\n"
         f"    assert names.count('{NAME}') == 1\n"
     )
     conftest = f"pytest_plugins = ['{NAME}']"
-    text = project("-p", NAME, conftest=conftest, test_profile=PROFILE, test_listed=listed)
-    assert described("dev") in text
-    assert "2 passed" in text
+    assert "1 passed" in project("-p", NAME, conftest=conftest, test_listed=listed)
+
+
+def test_these_very_tests_have_a_profile_of_theirs(request):
+    chosen = request.config.getoption("--tinynorm-profile") or ("ci" if os.environ.get("CI") else "dev")
+    assert settings.get_current_profile_name() == f"tinynorm-{chosen}"
 
 
 OWN = """

@@ -12,11 +12,12 @@ from helpers import l2_norm
 from test_backend import stand_in
 
 import tinynorm as tn
+from tinynorm.backend import why_no_device
 from tinynorm.errors import ArgumentError, GradientError, MissingExtraError
 from tinynorm.testing import values
 from tinynorm.testing.cases import CASES, Setting
 from tinynorm.testing.choices import Choose
-from tinynorm.testing.verify import no_device, verify
+from tinynorm.testing.verify import verify
 
 test_l2_norm = tn.testing.property_test(l2_norm, "...D", "D", eps=1e-3)
 test_log = tn.testing.property_test(tn.log, ("...", values.positive))
@@ -226,7 +227,7 @@ def test_any_name_will_do():
     assert tn.testing.property_test(made, "...").__name__ == "test_a_new_op"
 
 
-@pytest.mark.parametrize("shape", ["D...D...", "....", "D-", "..", 3, None, ("D",), ["D"], "D E", "…D"])
+@pytest.mark.parametrize("shape", ["D...D...", "....", "D-", "..", 3, None, ("D",), ["D"], "D,E", "…D"])
 def test_shapes_that_cannot_be_read(shape):
     with pytest.raises(ArgumentError, match=r"^property_test: input 1 is .*write its shape in letters"):
         tn.testing.property_test(l2_norm, "...D", shape, eps=1e-3)
@@ -235,6 +236,33 @@ def test_shapes_that_cannot_be_read(shape):
 def test_inputs_are_wanted():
     with pytest.raises(ArgumentError, match="property_test: name the shapes"):
         tn.testing.property_test(l2_norm, eps=1e-3)
+
+
+def test_spaces_in_shapes_are_nothing():
+    def shapes(*inputs):
+        return tn.testing.property_test(lambda *x: x[0], *inputs).case.always
+
+    assert shapes("N D", "... D", " 2 ") == shapes("ND", "...D", "2")
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "options", "says"),
+    [
+        (l2_norm, ["...D"], {"eps": 1e-3}, "l2_norm takes 2 inputs; name a shape for each, not 1"),
+        (l2_norm, ["...D", "D", "D"], {"eps": 1e-3}, "l2_norm takes 2 inputs; name a shape for each, not 3"),
+        (tn.functional.linear, ["...I"], {}, "linear takes 2 to 3 inputs; name a shape for each, not 1"),
+        (tn.functional.linear, ["...I", "OI", "O"], {"bias": None}, "linear takes 2 inputs; .* not 3"),
+        (lambda x, *others: x, ["2"], {}, None),
+        (lambda x, y, *others: x, ["..."], {}, "takes 2 or more inputs; name a shape for each, not 1"),
+        (tn.functional.softmax, ["...D"], {"axis": -1}, None),
+    ],
+)
+def test_as_many_shapes_as_the_function_has_inputs(function, inputs, options, says):
+    if says is None:
+        assert tn.testing.property_test(function, *inputs, **options).case.typical.options == options
+        return
+    with pytest.raises(ArgumentError, match=f"^property_test: .*{says}"):
+        tn.testing.property_test(function, *inputs, **options)
 
 
 def test_a_misspelt_option_is_named():
@@ -248,7 +276,7 @@ def test_a_misspelt_option_is_named():
 @pytest.fixture
 def device(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", stand_in(1))
-    assert no_device() is None
+    assert why_no_device() is None
 
 
 @pytest.mark.usefixtures("device")
@@ -267,7 +295,7 @@ def test_a_fault_on_the_device_alone_is_found():
 
 def test_without_one_the_reason_is_known(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    assert re.search(r"CuPy.*tinynorm\[cuda1", no_device())
+    assert re.search(r"CuPy.*tinynorm\[cuda1", why_no_device())
 
 
 # Layouts, values, strategies

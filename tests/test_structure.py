@@ -221,7 +221,7 @@ def test_public_names_are_listed_once(namespace):
 PROMISED = {
     tn: "Tensor tensor as_tensor no_grad op manual_seed nn functional optim data errors testing exp log sqrt tanh sin "
     "cos abs erf maximum minimum where clip sum mean max min prod var logsumexp cumsum matmul einsum reshape transpose "
-    "broadcast_to concatenate stack take grad jvp vjp hvp jacobian gradcheck",
+    "broadcast_to concatenate stack take grad jvp vjp hvp jacobian gradcheck gradgradcheck",
     tn.functional: "linear rms_norm layer_norm relu gelu silu sigmoid softplus leaky_relu elu softmax log_softmax "
     "dropout cross_entropy nll_loss mse_loss",
     tn.nn: "Module Parameter Linear RMSNorm LayerNorm Dropout Sequential PreNormBlock PreNormMLP",

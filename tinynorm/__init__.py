@@ -11,11 +11,11 @@ from .extend import op
 from .graph import no_grad
 from .random import manual_seed
 from .tensor import Tensor, as_tensor, tensor
-from .testing import gradcheck
+from .testing import gradcheck, gradgradcheck
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Tensor", "as_tensor", "data", "errors", "functional", "grad", "gradcheck", "hvp", "jacobian", "jvp", "manual_seed",
-    "nn", "no_grad", "op", "optim", "tensor", "testing", "vjp", *array.__all__,
+    "Tensor", "as_tensor", "data", "errors", "functional", "grad", "gradcheck", "gradgradcheck", "hvp", "jacobian",
+    "jvp", "manual_seed", "nn", "no_grad", "op", "optim", "tensor", "testing", "vjp", *array.__all__,
 ]  # fmt: skip

@@ -73,6 +73,15 @@ def to_device(array: Array, device: str) -> Array:
         return cupy.asarray(array)
 
 
+def why_no_device() -> str | None:
+    """Why nothing can run on a GPU here; None where it can. A module that stands in for CuPy counts."""
+    try:
+        to_device(np.zeros(()), "cuda")
+    except DeviceError as error:
+        return str(error)
+    return None
+
+
 def _device_index(device: str) -> int | None:
     """None for "cpu", N for "cuda:N", 0 for "cuda"."""
     if device == CPU:

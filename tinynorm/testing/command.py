@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -45,7 +46,10 @@ def add_to(commands: Any) -> None:
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "names", nargs="*", metavar="op", help="an operation, or a module with your own; by default all of the library"
+        "names",
+        nargs="*",
+        metavar="op",
+        help="an operation, or a module (or its file) with your own; by default all of the library",
     )
     parser.add_argument("--intense", action="store_true", help="try many more examples; takes minutes")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -119,34 +123,59 @@ def summary(rows: list[Row], seconds: float) -> str:
 def find(names: Iterable[str]) -> list[Task]:
     """What is to be checked: the operations of that name, and those in modules of that name.
 
+    The name of an operation that one of these modules has stands for that one, and then not all of the module is meant.
+
     Raises:
         ArgumentError: for a name that is neither, or a module that cannot be imported or has nothing to check.
     """
-    table, found = tasks_of_table(), []
+    names, table = list(names), tasks_of_table()
+    modules = {name: _of_module(name) for name in names if name not in table}
+    own = [task for tasks in modules.values() for task in tasks]
+    chosen = {task.name for task in own} & {name for name in names if not modules.get(name)}
+    found = []
     for name in names:
-        found += [table[name]] if name in table else _of_module(name, table)
+        if name in chosen:
+            found += [task for task in own if task.name == name]
+        elif name in table:
+            found.append(table[name])
+        elif modules[name]:
+            found += [] if any(task.name in chosen for task in modules[name]) else modules[name]
+        else:
+            hint = near_miss(name, [*table, *(task.name for task in own)])
+            raise ArgumentError(f"check: {name!r} is neither an operation nor a module{hint}")
     return found or list(table.values())
 
 
-def _of_module(name: str, table: dict[str, Task]) -> list[Task]:
-    if sys.path[:1] != [""]:
-        sys.path.insert(0, "")  # the directory where the command was typed
+def _of_module(name: str) -> list[Task]:
+    """What a module has to check, which may be named by its file; nothing where there is no module of that name."""
+    folder, module = _of_file(name) if name.endswith(".py") else ("", name)
+    if not all(part.isidentifier() for part in module.split(".")):
+        return []
+    if sys.path[:1] != [folder]:
+        sys.path.insert(0, folder)  # "" is where the command was typed
     try:
-        if not all(part.isidentifier() for part in name.split(".")):
-            raise ModuleNotFoundError(name=name)
         with redirect_stdout(sys.stderr):
-            tasks = tasks_in(import_module(name))
+            tasks = tasks_in(import_module(module))
     except (Exception, SystemExit) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        if missing is not None and f"{name}.".startswith(f"{missing}."):
-            hint = near_miss(name, table)
-            if name.endswith(".py"):
-                hint = f"; to check a module, write {name.removesuffix('.py').replace('/', '.')!r}"
-            raise ArgumentError(f"check: {name!r} is neither an operation nor a module{hint}") from None
+        if missing is not None and f"{module}.".startswith(f"{missing}."):
+            return []
         raise ArgumentError(f"check: {name} cannot be imported: {type(error).__name__}: {error}") from None
     if not tasks:
         raise ArgumentError(f"check: {name} holds nothing to check, neither operations of tn.op nor property tests")
     return tasks
+
+
+def _of_file(name: str) -> tuple[str, str]:
+    """The folder from which a file is imported, which is its own where it lies elsewhere, and its module's name."""
+    path, here = Path(name).resolve(), Path.cwd()
+    if not path.is_file():
+        raise ArgumentError(
+            f"check: there is no file {name!r} here; a module's name, such as my.module, will do as well"
+        )
+    base = here if path.is_relative_to(here) else path.parent
+    module = ".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__")
+    return "" if base == here else str(base), module
 
 
 @contextmanager

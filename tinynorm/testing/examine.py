@@ -28,11 +28,10 @@ import numpy as np
 
 from ..errors import ArgumentError, GradientError, GraphError
 from ..formulas.types import Array
-from ..graph import recording
 from ..options import nonnegative
 from .comparison import ATOL, EXACT, KNOWN, RTOL, SAFETY, Table, weigh
 from .numeric import EPS, Slope, slope
-from .subject import Direction, Points, Subject, alike, signed, typical
+from .subject import Direction, Points, Subject, alike, arguments_of, check_choices, signed, typical
 
 METHODS = ("auto", "central", "complex")
 FIRST_STEP = 1e-3  #: of an element's scale: truncation (h⁴) and rounding (ε/h) are both about 1e-12 there
@@ -90,7 +89,8 @@ def examine(
     """
     if method not in METHODS:
         raise ArgumentError(f"{caller}: method must be one of {', '.join(METHODS)}, not {method!r}")
-    subject = Subject(caller, fn, inputs, away_from)
+    check_choices(caller, cotangent, seed)
+    subject = Subject(caller, fn, arguments_of(caller, inputs), away_from)
     tolerance = nonnegative(caller, "rtol", rtol), nonnegative(caller, "atol", atol)
     # A stream of its own: inputs made by default_rng(seed) must not look like the cotangents.
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
@@ -119,7 +119,7 @@ class Examination:
 
     def run(self) -> None:
         """Record, differentiate both ways, compare."""
-        with recording(), np.errstate(all="ignore"):  # whatever is around; what is not finite will be reported
+        with np.errstate(all="ignore"):  # what is not finite will be reported
             self.subject.record()
             self.rows = self.cotangents()
             self.gradients = self.walk_back()

@@ -7,9 +7,10 @@ import numpy as np
 
 from ..backend import to_device
 from ..derivatives import grad
-from ..graph import recording
+from ..graph import differentiated
+from ..options import count
 from ..tensor import Tensor, as_tensor
-from .subject import Subject, name_of, several, signed
+from .subject import Subject, as_argument, check_choices, name_of, several, signed
 
 
 def derivative(fn: Callable[..., Any], order: int, seed: int = 0) -> Callable[..., Any]:
@@ -22,6 +23,7 @@ def derivative(fn: Callable[..., Any], order: int, seed: int = 0) -> Callable[..
     >>> tn.testing.gradcheck(tn.testing.derivative(tn.tanh, 3), [[0.5, -2.0]])
     True
     """
+    order, seed = count("derivative", "order", order, 0), count("derivative", "seed", seed, 0)
     if order == 0:
         return fn
     below = derivative(fn, order - 1, seed)
@@ -29,7 +31,8 @@ def derivative(fn: Callable[..., Any], order: int, seed: int = 0) -> Callable[..
     def directional(*inputs: Any) -> Tensor:
         rng = np.random.default_rng([seed, order])
         own, wanted = _leaves(inputs)
-        results = several(below(*own))
+        with differentiated():
+            results = several(below(*own))
         slopes = _gradients(results, wanted, [signed(rng, r.shape) for r in results])
         total: Any = 0.0
         for x, slope in zip(wanted, slopes, strict=True):
@@ -45,18 +48,23 @@ def gradient(
 ) -> tuple[Callable[..., Any], list[Any]]:
     """The gradients of fn as a function of its inputs and of its results' cotangents; and these, behind the inputs.
 
-    Raises `GradientError` for a fn that cannot be examined at all.
+    Raises `GradientError` for a fn that cannot be examined at all, or whose gradients have wrong shapes.
     """
+    check_choices("gradgradcheck", cotangent, seed)
     subject = Subject("gradgradcheck", fn, inputs, ())
-    with recording(), np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
         subject.record()
     rng = np.random.default_rng([seed, 1])
     vector = signed(rng, subject.value.size) if isinstance(cotangent, str) else subject.vector(cotangent)
+    with np.errstate(all="ignore"):
+        subject.gradients(vector.copy())  # whose shapes must be right, before anything is made of them
     cotangents = [as_tensor(_like(c, r)) for c, r in zip(subject.parts(vector), subject.results, strict=True)]
 
     def derived(*arguments: Any) -> list[Tensor]:
         own, wanted = _leaves(arguments[: len(inputs)])
-        return _gradients(several(fn(*own)), wanted, list(arguments[len(inputs) :]))
+        with differentiated():
+            results = several(fn(*own))
+        return _gradients(results, wanted, list(arguments[len(inputs) :]))
 
     derived.__name__ = f"gradient of {name_of(fn)}"
     return derived, [*inputs, *cotangents]
@@ -64,9 +72,9 @@ def gradient(
 
 def _leaves(inputs: Sequence[Any]) -> tuple[list[Any], list[Tensor]]:
     """The inputs, and those of them that are differentiated, which require a gradient from here on."""
-    tensors = [as_tensor(value) for value in inputs]
-    tensors = [as_tensor(t, requires_grad=True) if t.dtype.kind == "f" else t for t in tensors]
-    return tensors, [t for t in tensors if t.requires_grad]
+    own = [value if isinstance(value, Tensor) else as_argument(value) for value in inputs]
+    own = [as_tensor(t, requires_grad=True) if isinstance(t, Tensor) and t.dtype.kind == "f" else t for t in own]
+    return own, [t for t in own if isinstance(t, Tensor) and t.requires_grad]
 
 
 def _gradients(results: list[Tensor], wanted: list[Tensor], cotangents: list[Any]) -> list[Tensor]:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import ArgumentError
-from ..extend import NewOp
 from ..formulas.types import Array
 from ..graph import Node, topological_order
 from ..memory import cached_arrays
@@ -23,7 +22,7 @@ from ..op import Op
 from ..tensor import Tensor, tensor
 from .cases import CORNERS, Case, Setting, cases_of
 from .choices import Choose
-from .mutants import Mutant, mutants, operation
+from .mutants import Mutant, Operation, mutants, operation
 from .verify import verify
 
 Property = Callable[..., Any]  #: called as `verify` is; raises where a gradient is wrong
@@ -55,11 +54,11 @@ class Hunt(NamedTuple):
         return len(self.killed) + len(self.survivors)
 
 
-def hunt(op: "str | Op | NewOp", cases: Sequence[Case] = (), *, prop: Property = verify, random: int = RANDOM) -> Hunt:
+def hunt(op: Operation, cases: Sequence[Case] = (), *, prop: Property = verify, random: int = RANDOM) -> Hunt:
     """Look for every mutant of an operation with the property that tests its gradient.
 
     Args:
-        op: what `tn.op` made, or the name of an operation of the library.
+        op: what `tn.op` made, or an operation of the library, such as "relu" or `tn.functional.relu`.
         cases: how the operation is called; by default as in the library's own tests.
         prop: what must raise where a gradient is wrong. It is called as `verify` is, which is what tests use.
         random: how many random settings to try for each case, after those that are always tried.

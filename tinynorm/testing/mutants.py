@@ -55,22 +55,31 @@ class Mutant(NamedTuple):
         return self.what if self.line is None else f"{self.what} (line {self.line})"
 
 
-def operation(caller: str, op: "str | Op | NewOp") -> Op:
-    """The operation that is meant: by its name in the table, or itself."""
+Operation = str | Op | NewOp | Callable[..., Any]
+
+
+def operation(caller: str, op: Operation) -> Op:
+    """The operation that is meant: itself, by its name in the table, or by the library's function of that name."""
     if isinstance(op, Op):
         return op
     if isinstance(op, NewOp):
         return op._op
-    if op not in OPS:
-        raise ArgumentError(f"{caller}: no operation is called {op!r}{near_miss(str(op), OPS)}")
-    return OPS[op]
+    own = str(getattr(op, "__module__", "")).partition(".")[0] == "tinynorm"
+    name = getattr(op, "__name__", op) if own else op
+    if not isinstance(name, str):
+        raise ArgumentError(
+            f"{caller}: {name!r} is no operation; give what tn.op made, or the name of one of the library"
+        )
+    if name not in OPS:
+        raise ArgumentError(f"{caller}: no operation is called {name!r}{near_miss(name, OPS)}")
+    return OPS[name]
 
 
-def mutants(op: "str | Op | NewOp") -> list[Mutant]:
+def mutants(op: Operation) -> list[Mutant]:
     """All mutants of an operation: each has one fault, which a check of gradients must find.
 
     Args:
-        op: what `tn.op` made, or the name of an operation of the library.
+        op: what `tn.op` made, or an operation of the library, such as "relu" or `tn.functional.relu`.
 
     Raises:
         ArgumentError: for a name that no operation has.

@@ -5,15 +5,14 @@ It is there wherever tinynorm is installed (elsewhere: ``pytest -p tinynorm.test
 - `xp` is an array module: a test that takes it runs with NumPy, and again with CuPy.
 - `gpu` marks a test that needs CuPy and a GPU. Without them it is skipped, with the reason.
 - ``--tinynorm-profile`` chooses how hard hypothesis tries: `dev`; `ci`, which takes the same examples in every run;
-  `intense`, many; `debug`, few, each of them printed. Where nobody chooses, it is `ci` in a run that has CI in its
-  environment, else `dev`. A profile that a conftest.py loads goes before these two.
+  `intense`, many; `debug`, few, each of them printed. Where nobody chooses, hypothesis keeps the profile that it has.
+  A conftest.py may load one of these by the name ``tinynorm-dev`` and so on, which no other profile has.
 
 Hypothesis need not be installed, and is not imported before somebody uses it.
 """
 
 import importlib
 import importlib.util
-import os
 import sys
 from importlib.abc import Loader, MetaPathFinder
 from typing import Any
@@ -28,6 +27,8 @@ PROFILES: dict[str, dict[str, Any]] = {
 }
 """None has a deadline besides: a machine may be slow for reasons of its own."""
 
+PREFIX = "tinynorm-"  #: of their names, so that nobody's own profile `ci` is replaced, hypothesis' included
+
 
 def array_module(request: pytest.FixtureRequest) -> Any:
     """NumPy; and CuPy, or what stands in for it under that name, where it and a GPU are present."""
@@ -40,7 +41,7 @@ xp = pytest.fixture(params=["numpy", pytest.param("cupy", marks=pytest.mark.gpu)
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Take the option, and wait for hypothesis. Where it has been imported already, that somebody has its profiles."""
     parser.getgroup("tinynorm").addoption(
-        "--tinynorm-profile", choices=list(PROFILES), help="how hard hypothesis tries (default: ci under CI, else dev)"
+        "--tinynorm-profile", choices=list(PROFILES), help="how hard hypothesis tries (default: as it does by itself)"
     )
     if "hypothesis" not in sys.modules:
         sys.meta_path.insert(0, AfterHypothesis())
@@ -55,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         try:
             register_profiles()
-            sys.modules["hypothesis"].settings.load_profile(chosen)
+            sys.modules["hypothesis"].settings.load_profile(PREFIX + chosen)
         except MissingExtraError as error:
             raise pytest.UsageError(f"--tinynorm-profile: {error}") from None
 
@@ -63,9 +64,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs a GPU where there is none."""
     if item.get_closest_marker("gpu") is not None:
-        from .verify import no_device
+        from ..backend import why_no_device
 
-        reason = no_device()
+        reason = why_no_device()
         if reason is not None:
             pytest.skip(reason)
 
@@ -78,7 +79,7 @@ def register_profiles() -> None:
     for name, given in PROFILES.items():
         values = {k: hypothesis.Verbosity[v] if k == "verbosity" else v for k, v in given.items()}
         default = hypothesis.settings.get_profile("default")
-        hypothesis.settings.register_profile(name, default, deadline=None, **values)
+        hypothesis.settings.register_profile(PREFIX + name, default, deadline=None, **values)
 
 
 class AfterHypothesis(MetaPathFinder, Loader):
@@ -105,4 +106,3 @@ class AfterHypothesis(MetaPathFinder, Loader):
         module.__loader__ = module.__spec__.loader = self.loader
         self.loader.exec_module(module)
         register_profiles()
-        module.settings.load_profile("ci" if os.environ.get("CI") else "dev")

@@ -3,11 +3,14 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from inspect import Parameter, signature
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import ArgumentError
+from ..extend import NewOp
 from ..extras import optional
 from ..formulas.types import Array
 from ..tensor import Tensor
@@ -26,11 +29,11 @@ def property_test(function: Callable[..., Tensor], *inputs: str | tuple[str, Mak
 
     Args:
         function: made by `tn.op`, or any function of Tensors that gives a Tensor.
-        inputs: the shape of each input, in letters, digits and ``...``. A letter is an axis of a length from 1 to 4,
-            the same wherever the letter stands; a digit is a length; ``...`` are up to three axes of lengths from 0 to
-            3, the same in all inputs. Values are normal, and differentiated. For others, give ``(shape, maker)`` with a
-            ``maker(rng, shape) -> array``; `tinynorm.testing.values` has some: ``positive``, ``away_from_zero`` (for
-            functions with a kink there), ``below(10)`` for classes.
+        inputs: the shape of each input, in letters, digits and ``...``; spaces are nothing. A letter is an axis of a
+            length from 1 to 4, the same wherever the letter stands; a digit is a length; ``...`` are up to three axes
+            of lengths from 0 to 3, the same in all inputs. Values are normal, and differentiated. For others, give
+            ``(shape, maker)`` with a ``maker(rng, shape) -> array``; `tinynorm.testing.values` has some: ``positive``,
+            ``away_from_zero`` (for functions with a kink there), ``below(10)`` for classes.
         options: passed on to the function by name.
 
     Returns:
@@ -38,7 +41,7 @@ def property_test(function: Callable[..., Tensor], *inputs: str | tuple[str, Mak
         `python -m tinynorm check` looks for.
 
     Raises:
-        ArgumentError: for a shape that cannot be read.
+        ArgumentError: for a shape that cannot be read, or more or fewer shapes than the function has inputs.
         MissingExtraError: where hypothesis is not installed.
 
     >>> import tinynorm as tn
@@ -73,7 +76,8 @@ class Axes(NamedTuple):
     @classmethod
     def read(cls, k: int, text: Any) -> "Axes":
         """Raises `ArgumentError` for what is none. `k` is the number of the input."""
-        found = re.fullmatch(r"([A-Za-z\d]*)(\.\.\.)?([A-Za-z\d]*)", text) if isinstance(text, str) else None
+        letters = text.replace(" ", "") if isinstance(text, str) else "?"
+        found = re.fullmatch(r"([A-Za-z\d]*)(\.\.\.)?([A-Za-z\d]*)", letters)
         if found is None:
             raise ArgumentError(
                 f"property_test: input {k} is {text!r}; write its shape in letters, digits and '...', such as '...D', "
@@ -94,6 +98,11 @@ def _case(function: Callable[..., Tensor], inputs: Sequence[Any], options: dict[
     if not pairs:
         raise ArgumentError("property_test: name the shapes of the function's inputs, such as '...D'")
     axes = [Axes.read(k, text) for k, (text, _) in enumerate(pairs)]
+    case = Case.of_function(function)
+    least, most = _inputs_of(function, options)
+    if not least <= len(axes) <= most:
+        wanted = f"{least}" if least == most else f"{least} or more" if most == inf else f"{least} to {most}"
+        raise ArgumentError(f"property_test: {case.name} takes {wanted} inputs; name a shape for each, not {len(axes)}")
     letters = sorted({c for a in axes for c in a.before + a.after if not c.isdigit()})
 
     def setting(batch: Shape, lengths: dict[str, int]) -> Setting:
@@ -108,4 +117,18 @@ def _case(function: Callable[..., Tensor], inputs: Sequence[Any], options: dict[
 
     # Nothing, one of all, and squares; the last has no axis shorter than 2.
     always = [setting(batch, dict.fromkeys(letters, n)) for batch, n in [((0,), 2), ((), 1), ((1, 3), 2), ((3,), 3)]]
-    return replace(Case.of_function(function), inputs=values, always=always, setting=drawn)
+    return replace(case, inputs=values, always=always, setting=drawn)
+
+
+def _inputs_of(function: Callable[..., Any], options: dict[str, Any]) -> tuple[int, float]:
+    """How many inputs a function takes besides these options, at least and at most, as far as that can be known."""
+    try:
+        parameters = list(signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return 0, inf
+    if isinstance(function, NewOp):
+        parameters = parameters[1:]  # its formula's, without xp
+    ordered = [p for p in parameters if p.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
+    by_position = [p for p in ordered if p.name not in options]
+    least = sum(p.default is Parameter.empty for p in by_position)
+    return least, inf if any(p.kind is Parameter.VAR_POSITIONAL for p in parameters) else len(by_position)

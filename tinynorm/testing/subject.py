@@ -8,9 +8,11 @@ import numpy as np
 
 from .. import backend
 from ..derivatives import grad
-from ..errors import ArgumentError, DTypeError, GradientError, ShapeError
+from ..errors import ArgumentError, DTypeError, GradientError, GraphError, ShapeError
+from ..extend import NewOp
 from ..formulas.types import Array
-from ..graph import replay
+from ..graph import differentiated, replay
+from ..options import count, finite
 from ..tensor import Tensor, as_tensor, fresh, tensor
 
 Points = dict[int, Array]  #: by argument: where it stands
@@ -22,32 +24,33 @@ class Subject:
     Args:
         caller: whom error messages speak for.
         fn: takes Tensors; gives a Tensor, or several in a tuple or list.
-        inputs: arrays, Tensors, numbers or lists. The floating-point ones are differentiated, in float64; the others
-            are passed on as they are.
+        inputs: fn's arguments. Those that `as_argument` makes floating-point Tensors of are differentiated, in float64;
+            the others are passed on as they are.
         away_from: where fn has kinks. Elements close to one of these numbers are moved a little further away.
     """
 
     def __init__(self, caller: str, fn: Callable[..., Any], inputs: Sequence[Any], away_from: Any) -> None:
+        if not callable(fn):
+            raise DTypeError(
+                f"{caller}: fn must be a function of Tensors, not {type(fn).__name__}; its result will not do"
+            )
         self.fn, self.name, self.caller = fn, name_of(fn), caller
-        if isinstance(inputs, (Tensor, str)) or not hasattr(inputs, "__len__") or backend.is_array(inputs):
-            raise ArgumentError(f"{caller}: inputs must be a list of fn's arguments; for a single x write [x]")
-        given = [_as_given(value) for value in inputs]
-        self.constants: list[Tensor] = []
+        given = [as_argument(value) for value in inputs]
+        self.constants: list[Any] = []
         self.points: Points = {}
         self.strides: dict[int, tuple[int, ...]] = {}
         self.devices: dict[int, str] = {}
-        self.notices: list[str] = []
-        kinks = np.ravel(np.asarray(away_from, dtype=np.float64))
+        self.notices = raised(given)
+        self.as_leaves = False  #: whether fn gets Tensors that require gradients also where none is asked for
+        kinks = [finite(caller, "away_from", kink) for kink in np.ravel(away_from).tolist()]
         for k, t in enumerate(given):
-            if t.dtype.kind != "f":
-                self.constants.append(tensor(t))
+            if not _is_floating(t):
+                self.constants.append(tensor(t) if isinstance(t, Tensor) else t)
                 continue
             host = t.numpy()
             self.points[k] = point = _moved(np.array(host, dtype=np.float64, order="C"), kinks)
             self.constants.append(tensor(point, device=t.device))
             self.strides[k], self.devices[k] = host.strides, t.device
-            if t.dtype != np.float64:
-                self.notices.append(f"argument {k} was {t.dtype} and is examined as float64")
         if not self.points:
             raise ArgumentError(f"{caller}: no input is floating-point, so there is nothing to differentiate")
 
@@ -58,7 +61,10 @@ class Subject:
         arguments = list(self.constants)
         for k, point in moved.items():
             arguments[k] = fresh(backend.to_device(point, self.devices[k]))
-        return self._flat(several(self.fn(*arguments)))
+        if self.as_leaves:
+            arguments = [as_tensor(t, requires_grad=True) if k in self.points else t for k, t in enumerate(arguments)]
+        with differentiated():
+            return self._flat(several(self.fn(*arguments)))
 
     @staticmethod
     def _flat(results: list[Tensor]) -> Array:
@@ -77,13 +83,14 @@ class Subject:
         for k, point in self.points.items():
             laid_out = backend.to_device(_laid_out(point, self.strides[k]), self.devices[k])
             self.leaves[k] = as_tensor(laid_out, requires_grad=True)
-        before = [self.points.get(k, t.detach().numpy().copy()) for k, t in enumerate(self.constants)]
+        before = {k: t.numpy().copy() for k, t in enumerate(self.constants) if isinstance(t, Tensor)}
         arguments = [self.leaves.get(k, constant) for k, constant in enumerate(self.constants)]
-        self.results = several(self.fn(*arguments))
+        with differentiated():
+            self.results = several(self.fn(*arguments))
         self.shapes = [r.shape for r in self.results]
         self.value = self._flat(self.results)
-        for k, t in enumerate(arguments):
-            self._same(k, before[k], t.detach().numpy(), "the function changes it")
+        for k, known in before.items():
+            self._same(k, known, arguments[k].detach().numpy(), "the function changes it")
         self._check_digits()
         self._check_repeatable()
         self._check_finite()
@@ -97,12 +104,19 @@ class Subject:
                 )
 
     def _check_repeatable(self) -> None:
-        again = self({k: point.copy() for k, point in self.points.items()})
+        try:
+            again = self(self._copies())
+        except GraphError:  # fn takes derivatives itself, which it can of leaves alone; all else asks for less work
+            self.as_leaves = True
+            again = self(self._copies())
         if again.shape != self.value.shape or not alike(self.value, again):
             raise GradientError(
                 "two calls with equal inputs give different results, so there is nothing to compare; "
                 "if it draws random numbers, let it take a fixed seed"
             )
+
+    def _copies(self) -> Points:
+        return {k: point.copy() for k, point in self.points.items()}
 
     def _check_finite(self) -> None:
         for k, point in self.points.items():
@@ -126,7 +140,10 @@ class Subject:
             return {k: np.zeros(point.size) for k, point in self.points.items()}
         before = cotangent.copy()
         outputs, cotangents = zip(*parts, strict=True)
-        found = grad(list(outputs), list(self.leaves.values()), list(cotangents))
+        try:
+            found = grad(list(outputs), list(self.leaves.values()), list(cotangents))
+        except ShapeError as error:  # in which a backward formula's gradients come
+            raise GradientError(str(error)) from error
         for k, leaf in self.leaves.items():
             self._same(k, self.points[k], leaf.detach().numpy(), "a backward formula writes to it")
         if not np.array_equal(before, cotangent):
@@ -167,7 +184,7 @@ class Subject:
 
     def vector(self, cotangent: Any) -> Array:
         """A given cotangent, one array for each result, in one vector like the results'."""
-        parts = list(cotangent) if len(self.shapes) > 1 else [cotangent]
+        parts = cotangent if len(self.shapes) > 1 and isinstance(cotangent, (tuple, list)) else [cotangent]
         arrays = [np.asarray(as_tensor(part).detach().numpy(), dtype=np.float64) for part in parts]
         if [a.shape for a in arrays] != self.shapes:
             raise ShapeError(
@@ -227,10 +244,65 @@ class Direction:
         return np.abs(gradients[self.argument][:, self.indices]) @ np.abs(self.weights)
 
 
+def arguments_of(caller: str, inputs: Any) -> list[Any]:
+    """fn's arguments as a list; a Tensor or an array is the only one."""
+    if isinstance(inputs, Tensor) or backend.is_array(inputs):
+        return [inputs]
+    if not isinstance(inputs, Sequence) or isinstance(inputs, (str, bytes)):
+        raise ArgumentError(f"{caller}: inputs must be a list of fn's arguments; for a single x write [x]")
+    return list(inputs)
+
+
+def as_argument(value: Any) -> Any:
+    """A Tensor in place of an array, a float, or a list of floats, sharing memory; all else, such as an axis, as it is.
+
+    Python's floats keep all their digits.
+    """
+    if isinstance(value, Tensor) or backend.is_array(value):
+        return as_tensor(value).detach()
+    if not _holds_floats(value):
+        return value
+    try:
+        whole = np.asarray(value)
+    except ValueError:  # nested lists of unequal length, for which as_tensor has words
+        return as_tensor(value)
+    return as_tensor(whole if whole.dtype == np.float64 else value).detach()
+
+
+def _holds_floats(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_holds_floats, value))
+    return isinstance(value, (float, np.floating)) or _is_floating(value)
+
+
+def _is_floating(value: Any) -> bool:
+    return (isinstance(value, Tensor) or backend.is_array(value)) and bool(value.dtype.kind == "f")
+
+
+def raised(arguments: Sequence[Any]) -> list[str]:
+    """A notice for each of `as_argument`'s Tensors that has fewer digits than it is examined in."""
+    return [
+        f"argument {k} was {t.dtype} and is examined as float64"
+        for k, t in enumerate(arguments)
+        if _is_floating(t) and t.dtype != np.float64
+    ]
+
+
+def check_choices(caller: str, cotangent: Any, seed: Any) -> None:
+    """Raise `ArgumentError` for a cotangent that is a word of another meaning, or a seed that is none."""
+    if cotangent is None or (isinstance(cotangent, str) and cotangent != "random"):
+        raise ArgumentError(
+            f'{caller}: cotangent must be "random", or an array in the shape of fn\'s result, not {cotangent!r}'
+        )
+    count(caller, "seed", seed, 0)
+
+
 def name_of(fn: Any) -> str:
-    """What to call a function: partial objects by what they hold, objects by their type."""
+    """What to call a function: operations by their name, partial objects by what they hold, objects by their type."""
     while isinstance(fn, partial):
         fn = fn.func
+    if isinstance(fn, NewOp):
+        return fn._op.name
     return getattr(fn, "__name__", None) or type(fn).__name__
 
 
@@ -242,17 +314,6 @@ def several(results: Any) -> list[Tensor]:
 def index_in(shape: tuple[int, ...], position: int) -> tuple[int, ...]:
     """The index of a position in C order."""
     return tuple(int(i) for i in np.unravel_index(position, shape))
-
-
-def _as_given(value: Any) -> Tensor:
-    """A Tensor of the value that shares its memory. Python's floats keep all their digits."""
-    if isinstance(value, Tensor) or backend.is_array(value):
-        return as_tensor(value).detach()
-    try:
-        whole = np.asarray(value)
-    except ValueError:  # nested lists of unequal length, for which as_tensor has words
-        return as_tensor(value)
-    return as_tensor(whole if whole.dtype == np.float64 else value).detach()
 
 
 def signed(rng: np.random.Generator, shape: Any) -> Array:
@@ -269,10 +330,10 @@ def typical(point: Array) -> float:
     return largest * float(np.sqrt(np.mean((sizes / largest) ** 2)))
 
 
-def _moved(point: Array, kinks: Array) -> Array:
+def _moved(point: Array, kinks: Sequence[float]) -> Array:
     """The point, its elements at least 0.01 (of its own scale, or the kink's) from each kink, on the side they were."""
     for kink in kinks:
-        margin = 0.01 * max(abs(float(kink)), typical(point))
+        margin = 0.01 * max(abs(kink), typical(point))
         side = np.where(point < kink, -1.0, 1.0)
         point = np.where(np.abs(point - kink) < margin, kink + side * margin, point)
     return point

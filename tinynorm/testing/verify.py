@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import CPU, to_device
-from ..errors import DeviceError, GradientError
+from ..backend import CPU, to_device, why_no_device
+from ..errors import GradientError
 from ..formulas.types import Array
 from ..tensor import Tensor, as_tensor
 from .cases import Case
@@ -78,7 +78,7 @@ def _problems(case: Case, function: Function, inputs: list[Array], rng: np.rando
     yield from _of_other_calls(function, inputs, dy, right)
     yield from _of_layouts(function, inputs, dy)
     yield from _of_dtypes(case, function, inputs, dy, rng)
-    if no_device() is None:
+    if why_no_device() is None:
         yield from _differences("on the GPU", _outcome(function, inputs, dy, "cuda"), right, inputs, dy, 2**20)
 
 
@@ -200,12 +200,3 @@ def _differences(
 def _size(a: Array) -> float:
     """The largest number that is finite."""
     return float(np.abs(a, where=np.isfinite(a), out=np.zeros(a.shape)).max(initial=0.0))
-
-
-def no_device() -> str | None:
-    """Why nothing can run on a GPU here; None where it can. A module that stands in for CuPy counts."""
-    try:
-        to_device(np.zeros(()), "cuda")
-    except DeviceError as error:
-        return str(error)
-    return None
