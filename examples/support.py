@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,6 +95,8 @@ def run(main: Callable[[], None]) -> None:
         tn.errors.MissingExtraError,
         OSError,
     )
+    if isinstance(sys.stdout, TextIOWrapper):  # signs such as √, which not every terminal can show
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         # The matrices are small: a second BLAS thread gains nothing, and costs much where another program is at work.
         with optional("threadpoolctl", "examples").threadpool_limits(1, user_api="blas"):

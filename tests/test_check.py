@@ -369,3 +369,48 @@ def test_a_bar_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     status, out, _ = run(capsys, "exp", "sin")
     assert list(rows(out)) == ["exp", "sin"]
+
+
+def outside(tmp_path, source, *arguments, prelude="pass", **environment):
+    """The command in a process of its own, in a directory with this module in it."""
+    (tmp_path / "own.py").write_text(source, encoding="utf-8")
+    code = f"import sys; {prelude}; from tinynorm.__main__ import main; sys.exit(main({['check', *arguments]!r}))"
+    paths = {"PYTHONPATH": str(Path(tn.__file__).parents[1])}
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, **paths, **environment},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def test_signs_that_a_terminal_cannot_show_are_spelt_out(tmp_path):
+    wrong = L2_NORM.replace("dh - h *", "dh + h *") + TEST
+    done = outside(tmp_path, wrong, "own", PYTHONIOENCODING="ascii")
+    assert done.returncode == 1
+    assert done.stderr == ""
+    assert "analytic gradient" in done.stdout
+    assert "\\xb1" in done.stdout  # ±
+
+
+def test_a_module_with_a_property_test_is_checked_without_hypothesis_too(tmp_path):
+    done = outside(tmp_path, L2_NORM + TEST, "own", prelude="sys.modules['hypothesis'] = None")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 operation, all pass" in done.stdout
+
+
+def test_caches_in_a_dict_and_sums_by_method(capsys, module):
+    source = """
+        import tinynorm as tn
+
+        @tn.op("squares")
+        def squares(xp, x):
+            return (x * x).sum(), {"x": x}
+
+        @squares.backward
+        def _(xp, dy, cache):
+            return 2.0 * dy * cache["x"]
+
+        test_squares = tn.testing.property_test(squares, "...D")
+    """
+    status, out, _ = run(capsys, module(source))
+    assert status == 0
+    assert "all pass" in out

@@ -143,10 +143,14 @@ def test_mnist_files_without_images(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a POSIX signal")
 def test_ctrl_c_ends_without_a_traceback() -> None:
     command = [sys.executable, "examples/train_mlp.py", "--epochs", "1000"]
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which a run in the background ignores
-    )  # fmt: skip
+    # What a shell runs in the background ignores the signal, and so does all that it starts. Not here.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
     try:
         assert process.stderr is not None
         while "step/s" not in process.stderr.read(1) + process.stderr.readline(100):  # training has begun

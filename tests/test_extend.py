@@ -542,3 +542,13 @@ def test_a_typed_error_raised_by_a_formula_comes_through_as_it_is():
 
     with pytest.raises(tn.errors.ShapeError, match=r"^picky: wants other shapes$"):
         picky(tn.tensor([1.0]))
+
+
+def test_a_backward_that_takes_something_else_is_refused_where_it_is_written():
+    @tn.op("pair")
+    def pair(xp, a, b):
+        return a + b, None
+
+    with pytest.raises(tn.errors.ArgumentError, match=r"pair: a backward formula takes \(xp, dy, cache\)"):
+        pair.backward(lambda dy, cache: (dy, dy))
+    pair.backward(lambda xp, dy, cache, needs: (dy, dy))

@@ -369,7 +369,7 @@ def test_strategies_draw_all_that_they_promise():
 # Hypothesis is asked for where it is used, and nowhere else
 
 
-@pytest.mark.parametrize("use", ['tn.testing.property_test(tn.exp, "...")', "tn.testing.strategies"])
+@pytest.mark.parametrize("use", ['tn.testing.property_test(tn.exp, "...")()', "tn.testing.strategies"])
 def test_without_hypothesis_the_extra_is_named(use):
     code = (
         "import sys; sys.modules['hypothesis'] = None; import tinynorm as tn\n"

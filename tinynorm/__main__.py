@@ -4,6 +4,7 @@ import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import NoReturn
 
 from . import __version__
@@ -30,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(PROGRAM, description="tinynorm: tensors, autograd and norms from scratch.")
     parser.add_argument("--version", action="version", version=f"tinynorm {__version__}")
     commands = parser.add_subparsers(metavar="command")
+    if isinstance(sys.stdout, TextIOWrapper):  # messages hold signs such as ±, which not every terminal can show
+        sys.stdout.reconfigure(errors="backslashreplace")
     command.add_to(commands)
     given = parser.parse_args(arguments)
     if not hasattr(given, "run"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import update_wrapper, wraps
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,12 @@ class NewOp:
 
     def backward(self, formula: Formula) -> Formula:
         """Take ``formula(xp, dy, cache)``, which returns one gradient per input, as the backward. A decorator."""
+        try:
+            signature(formula).bind(*(None,) * (4 if "needs" in signature(formula).parameters else 3))
+        except TypeError as error:
+            raise ArgumentError(
+                f"{self._op.name}: a backward formula takes (xp, dy, cache), or (xp, dy, cache, needs), but {error}"
+            ) from error
         self._op = Op(self._op.name, self._op.forward, _with_gradients_of_its_own(formula))
         return formula
 

@@ -103,7 +103,8 @@ def check(task: Task, intense: bool = False) -> Row:
     try:
         _fill(row, task, *(INTENSE if intense else QUICK))
     except Exception as error:  # a user's operation may raise anything
-        row.problems.append(f"{type(error).__name__}: {error}")
+        notes = getattr(error, "__notes__", [])  # `verify` adds where
+        row.problems.append("\n".join([f"{type(error).__name__}: {error}", *notes]))
     row.seconds = perf_counter() - start
     return row
 
