@@ -1455,3 +1455,16 @@ def test_a_derivative_inside_of_a_differentiated_function_keeps_its_graph(deriva
     found = derivative(lambda u: (u**3).sum(), CUBE, TURN)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-14)
     assert not graph.is_differentiated()
+
+
+@pytest.mark.parametrize("other", [lambda x: x[:1], lambda x: x > 0.0], ids=["shape", "kind"])
+def test_a_cache_of_another_shape_or_kind_on_tensors_is_refused(other):
+    @tn.op("two-faced")
+    def two_faced(xp, x):
+        return x * x, x if xp is np else other(x)
+
+    two_faced.backward(lambda xp, dy, x: 2.0 * dy * x)
+    x = leaf([1.0, 2.0])
+    np.testing.assert_array_equal(tn.grad(two_faced(x).sum(), x)[0].numpy(), [2.0, 4.0])
+    with pytest.raises(GraphError, match="two-faced cannot be differentiated again"):
+        tn.grad(two_faced(x).sum(), x, create_graph=True)
