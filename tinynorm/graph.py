@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ContextDecorator, contextmanager
 from contextvars import ContextVar
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -109,6 +110,7 @@ class Leaf:
     """A tensor that gradients are collected for."""
 
     __slots__ = ("__weakref__", "dtype", "grad", "shape")
+    depth = 0
 
     def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
         self.shape, self.dtype = shape, dtype
@@ -131,7 +133,7 @@ class Node:
     """
 
     __slots__ = (
-        "__weakref__", "cache", "dtype", "freed", "guards", "inputs", "needs", "op", "params", "shape", "sources", "xp",
+        "__weakref__", "cache", "depth", "dtype", "guards", "inputs", "op", "params", "shape", "sources", "xp",
     )  # fmt: skip
 
     def __init__(
@@ -143,13 +145,25 @@ class Node:
         inputs: tuple[Any, ...],
         params: dict[str, Any],
         cache: Any,
-        guards: list[Guard],
+        guards: Sequence[Guard],
     ) -> None:
         self.op, self.xp, self.sources, self.inputs, self.params = op, xp, sources, inputs, params
         self.cache, self.guards = cache, guards
         self.shape, self.dtype = y.shape, y.dtype
-        self.needs = tuple(source is not None for source in sources)
-        self.freed = False
+        self.depth = 0
+        for source in sources:
+            if source is not None and source.depth >= self.depth:
+                self.depth = source.depth + 1
+
+    @property
+    def needs(self) -> tuple[bool, ...]:
+        """For each input whether a gradient is wanted."""
+        return tuple([source is not None for source in self.sources])
+
+    @property
+    def freed(self) -> bool:
+        """Whether it has let go of what the backward needs."""
+        return self.depth < 0
 
     def check(self) -> None:
         """Raise `GraphError` when the cache is gone or no longer what it was."""
@@ -158,7 +172,8 @@ class Node:
                 f"backward: the graph behind {self.op.name} was freed by an earlier backward, or by one that failed; "
                 "to walk it again, call that one with retain_graph=True"
             )
-        self._unchanged(self.guards)
+        if self.guards:
+            self._unchanged(self.guards)
 
     def check_inputs(self) -> None:
         """Raise `GraphError` when the node cannot be run again, because an input is gone or no longer what it was."""
@@ -178,7 +193,7 @@ class Node:
             for source, kept in zip(self.sources, self.inputs, strict=True)
         ]
 
-    def _unchanged(self, guards: list[Guard]) -> None:
+    def _unchanged(self, guards: Sequence[Guard]) -> None:
         for guarded in guards:
             if guarded.changed():
                 raise GraphError(
@@ -190,15 +205,21 @@ class Node:
         """The gradients of this node's inputs, each in the shape and dtype of its input; None where none is needed."""
         gradients = self.op.pull_back(self.xp, dy, self.cache, needs)
         return [
-            None
-            if source is None or gradient is None or not needed
-            else fit(self.op.name, self.xp, computed(f"backward: {self.op.name}", "a gradient", gradient), source)
+            None if source is None or gradient is None or not needed else self._fitted(gradient, source)
             for source, gradient, needed in zip(self.sources, gradients, needs, strict=True)
         ]
 
+    def _fitted(self, gradient: Any, source: "Source") -> Array:
+        dtype = source.dtype
+        fits = type(gradient) is np.ndarray and gradient.dtype is dtype and gradient.shape == source.shape
+        if fits and dtype.char != "e":  # what belongs to a float16 stays float32
+            return gradient
+        name = self.op.name
+        return fit(name, self.xp, computed(f"backward: {name}", "a gradient", gradient), source)
+
     def free(self) -> None:
         """Let go of everything that was kept for the backward."""
-        self.freed, self.sources, self.inputs, self.cache, self.guards = True, (), (), None, []
+        self.depth, self.sources, self.inputs, self.cache, self.guards = -1, (), (), None, ()
 
 
 Source = Leaf | Node
@@ -235,8 +256,12 @@ def backward(root: Source, gradient: Array, retain_graph: bool) -> None:
         node.check()
     cotangents = {root: gradient}
     with on_device_of(gradient):
-        walk(nodes, cotangents, lambda node, dy: node.pull_back(dy, node.needs), free=not retain_graph)
+        walk(nodes, cotangents, _pull_back, free=not retain_graph)
         _deliver(cotangents, gradient)
+
+
+def _pull_back(node: Node, dy: Array) -> "list[Array | None]":
+    return node.pull_back(dy, node.needs)
 
 
 def walk(
@@ -273,9 +298,10 @@ def _deliver(cotangents: dict[Source, Array], given: Array) -> None:
 
 def own(gradient: Array, dtype: Any, taken: set[int]) -> Array:
     """A gradient as an array of its own: no view, and none of those that are taken."""
-    with np.errstate(over="ignore"):
-        gradient = as_array(gradient).astype(dtype, copy=False)
-    if owner(gradient) is not gradient or id(gradient) in taken:
+    if type(gradient) is not np.ndarray or gradient.dtype is not dtype:
+        with np.errstate(over="ignore"):
+            gradient = as_array(gradient).astype(dtype, copy=False)
+    if gradient.base is not None or id(gradient) in taken:
         gradient = gradient.copy()
     taken.add(id(gradient))
     return gradient
@@ -308,16 +334,18 @@ def inputs_first(*roots: Source) -> list[Node]:
 
 
 def topological_order(*roots: Source) -> list[Node]:
-    """Each node once, every one before all of its sources. A loop, not a recursion: graphs may be very deep."""
-    order: list[Node] = []
+    """Each node once, every one before all of its sources, which lie less deep. A loop: graphs may be very long."""
+    found: list[Node] = []
     seen: set[Source] = set()
-    stack: list[tuple[Source, bool]] = [(root, False) for root in roots]
+    stack: list[Source] = list(roots)
     while stack:
-        source, done = stack.pop()
-        if done:
-            order.append(source)  # type: ignore[arg-type]  # only nodes are pushed as done
-        elif source not in seen and isinstance(source, Node):
+        source = stack.pop()
+        if type(source) is Node and source not in seen:
             seen.add(source)
-            stack.append((source, True))
-            stack.extend((s, False) for s in source.sources if s is not None)
-    return order[::-1]
+            found.append(source)
+            stack.extend([s for s in source.sources[::-1] if s is not None])
+    found.sort(key=DEPTH, reverse=True)
+    return found
+
+
+DEPTH = attrgetter("depth")

@@ -13,7 +13,11 @@ An array that is never handed out costs nothing. Cost and reasons: docs/design.m
 from typing import Any
 from weakref import ReferenceType, ref
 
+import numpy as np
+
 from .backend import fingerprint, is_array
+
+NUMBERS = frozenset((type(None), bool, int, float, str))  #: what a cache holds besides arrays
 
 
 class Memory:
@@ -65,21 +69,25 @@ class Guard:
         return self.checksum is not None and fingerprint(self.array) != self.checksum
 
 
-def guards(cache: Any, known: list[Guard], others: list[tuple[Any, Memory]]) -> list[Guard]:
-    """Guards for those arrays whose memory the cache looks into: some exist already, others would have to be made."""
-    cached = {id(owner(a)) for a in cached_arrays(cache)}
-    if not cached:
-        return []
-    made = [memory.watch(array) for array, memory in others if id(owner(array)) in cached]
-    return [guard for guard in known if id(owner(guard.array)) in cached] + made
-
-
 def cached_arrays(cache: Any) -> list[Any]:
     """All arrays in a cache: the cache itself, or what its tuples, lists and dicts hold."""
-    if is_array(cache):
-        return [cache]
-    parts = cache.values() if isinstance(cache, dict) else cache if isinstance(cache, (tuple, list)) else ()
-    return [a for part in parts for a in cached_arrays(part)]
+    found, rest = [], [cache]
+    while rest:
+        part = rest.pop()
+        kind = type(part)
+        if kind is tuple or kind is list:
+            rest.extend(part)
+        elif kind is np.ndarray:
+            found.append(part)
+        elif kind in NUMBERS:
+            continue
+        elif isinstance(part, dict):
+            rest.extend(part.values())
+        elif isinstance(part, (tuple, list)):
+            rest.extend(part)
+        elif is_array(part):
+            found.append(part)
+    return found
 
 
 def owner(array: Any) -> Any:

@@ -13,6 +13,8 @@ from .formulas.types import Array, Namespace
 
 Formula = Callable[..., Any]
 
+WHAT = "the forward formula's y"
+
 # What NumPy raises for arrays that do not suit it.
 FORESEEN = (IndexError, OverflowError, TypeError, ValueError)
 
@@ -28,12 +30,14 @@ class Op:
         check: ``check(name, *inputs, **params)``, which raises a typed error for inputs the forward cannot take.
         widen: compute float16 in float32 and round once at the end. True for all that computes; False for operations
             that only move elements.
+        late: whether NumPy refuses by itself, though in other words, all that `check` refuses: then it need only run to
+            find these words.
         quiet: let NumPy warn of no overflow on the way, since the formulas look for it themselves and mend it.
     """
 
     __slots__ = (
-        "_backward", "_forward", "backward", "backward_needs", "check", "forward", "forward_needs", "name", "quiet",
-        "widen",
+        "_backward", "_forward", "backward", "backward_needs", "check", "forward", "forward_needs", "late", "name",
+        "quiet", "widen",
     )  # fmt: skip
 
     def __init__(
@@ -44,10 +48,11 @@ class Op:
         check: Callable[..., None] | None = None,
         *,
         widen: bool = True,
+        late: bool = False,
         quiet: bool = False,
     ) -> None:
         self.name, self.forward, self.backward, self.check = name, forward, backward, check
-        self.widen, self.quiet = widen, quiet
+        self.widen, self.late, self.quiet = widen, late, quiet
         self._forward, self._backward = (_quiet(forward), _quiet(backward)) if quiet else (forward, backward)
         self.forward_needs, self.backward_needs = _takes_needs(forward), _takes_needs(backward)
 
@@ -61,7 +66,23 @@ class Op:
         if self.check is not None:
             self.check(self.name, *inputs, **params)
         y, cache = self.evaluate(xp, inputs, needs, params)
-        return self.rounded(computed(self.name, "the forward formula's y", y), inputs), cache
+        return self.rounded(computed(self.name, WHAT, y), inputs), cache
+
+    def run_plain(self, arrays: tuple[Any, ...], needs: tuple[bool, ...], params: dict[str, Any]) -> tuple[Array, Any]:
+        """The same as `run`, for NumPy's arrays of dtypes that formulas compute in, and numbers."""
+        if not self.late and self.check is not None:
+            self.check(self.name, *arrays, **params)
+        options = {**params, "needs": needs} if self.forward_needs else params
+        try:
+            result = self._forward(np, *arrays, **options)
+        except (*FORESEEN, TinynormError):
+            result = None
+        if type(result) is tuple and len(result) == 2:
+            y, cache = result
+            y = np.asarray(y) if isinstance(y, np.generic) else y
+            if type(y) is np.ndarray and y.dtype.kind in "fiub":
+                return y, cache
+        return self.run(np, arrays, needs, params)  # once more, where there is time for words
 
     def evaluate(
         self, xp: Namespace, inputs: Sequence[Any], needs: tuple[bool, ...], params: dict[str, Any]
@@ -93,7 +114,7 @@ class Op:
 
     def pull_back(self, xp: Namespace, dy: Array, cache: Any, needs: tuple[bool, ...]) -> tuple[Any, ...]:
         """The backward's gradients as a tuple, one per input. Its formula, too, sees float32 in place of float16."""
-        if dy.dtype == np.float16:
+        if dy.dtype.char == "e":
             dy = dy.astype(np.float32)
         try:
             gradients = self._backward(xp, dy, cache, needs) if self.backward_needs else self._backward(xp, dy, cache)
@@ -101,7 +122,8 @@ class Op:
             raise
         except FORESEEN as error:
             raise _typed(f"backward: {self.name}", error, (dy,)) from error
-        gradients = tuple(gradients) if isinstance(gradients, (tuple, list)) else (gradients,)
+        if type(gradients) is not tuple:
+            gradients = tuple(gradients) if isinstance(gradients, (tuple, list)) else (gradients,)
         if len(gradients) != len(needs):
             raise ShapeError(
                 f"backward: {self.name} has {len(needs)} inputs, but its backward formula returned "

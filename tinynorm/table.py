@@ -16,12 +16,12 @@ from .formulas import (
 from .formulas import linear as linear_formulas
 from .op import Op
 
-add = Op("add", arithmetic.add, arithmetic.add_backward, checks.broadcast)
-subtract = Op("subtract", arithmetic.subtract, arithmetic.subtract_backward, checks.broadcast)
-multiply = Op("multiply", arithmetic.multiply, arithmetic.multiply_backward, checks.broadcast)
-divide = Op("divide", arithmetic.divide, arithmetic.divide_backward, checks.broadcast)
+add = Op("add", arithmetic.add, arithmetic.add_backward, checks.broadcast, late=True)
+subtract = Op("subtract", arithmetic.subtract, arithmetic.subtract_backward, checks.broadcast, late=True)
+multiply = Op("multiply", arithmetic.multiply, arithmetic.multiply_backward, checks.broadcast, late=True)
+divide = Op("divide", arithmetic.divide, arithmetic.divide_backward, checks.broadcast, late=True)
 negative = Op("negative", arithmetic.negative, arithmetic.negative_backward)
-power = Op("power", arithmetic.power, arithmetic.power_backward, checks.broadcast)
+power = Op("power", arithmetic.power, arithmetic.power_backward, checks.broadcast, late=True)
 
 exp = Op("exp", elementary.exp, elementary.exp_backward)
 expm1 = Op("expm1", elementary.expm1, elementary.expm1_backward)
@@ -34,10 +34,10 @@ cos = Op("cos", elementary.cos, elementary.cos_backward)
 absolute = Op("abs", elementary.absolute, elementary.absolute_backward)
 erf = Op("erf", elementary.erf, elementary.erf_backward)
 
-maximum = Op("maximum", selection.maximum, selection.maximum_backward, checks.broadcast)
-minimum = Op("minimum", selection.minimum, selection.minimum_backward, checks.broadcast)
-where = Op("where", selection.where, selection.where_backward, checks.broadcast)
-clip = Op("clip", selection.clip, selection.clip_backward, checks.broadcast_optional)
+maximum = Op("maximum", selection.maximum, selection.maximum_backward, checks.broadcast, late=True)
+minimum = Op("minimum", selection.minimum, selection.minimum_backward, checks.broadcast, late=True)
+where = Op("where", selection.where, selection.where_backward, checks.broadcast, late=True)
+clip = Op("clip", selection.clip, selection.clip_backward, checks.broadcast_optional, late=True)
 
 sum = Op("sum", reductions.sum, reductions.sum_backward, checks.reduction)
 mean = Op("mean", reductions.mean, reductions.mean_backward, checks.nonempty_reduction)

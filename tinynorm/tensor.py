@@ -6,7 +6,8 @@ gradient is wanted, the wrapping includes a `Node` with the cache; `Tensor.backw
 """
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +18,7 @@ from .convert import real_array, real_dtype, sizes
 from .errors import DeviceError, DTypeError, GraphError, ShapeError
 from .formulas.types import Array, Axis, Shape
 from .graph import Leaf, Node, Source
-from .memory import Guard, Memory, guards, owner
+from .memory import Guard, Memory, cached_arrays, owner
 from .op import Op
 from .options import finite
 
@@ -125,6 +126,34 @@ def _leaf(name: str, array: Array, requires_grad: bool) -> Leaf | None:
 
 def apply(op: Op, *inputs: Any, **params: Any) -> "Tensor":
     """Run an operation on Tensors, arrays, numbers or None, and record it if a gradient is wanted."""
+    tensors, sources, arrays = [], [], []
+    for value in inputs:
+        if isinstance(value, Tensor):
+            array = value._data
+            if type(array) is not np.ndarray or array.dtype.char not in PLAIN:
+                return _apply_any(op, inputs, params)
+            tensors.append(value)
+            sources.append(value._source)
+            arrays.append(array)
+        elif value is None or type(value) in NUMBERS:
+            sources.append(None)
+            arrays.append(value)
+        else:
+            return _apply_any(op, inputs, params)
+    if not tensors:
+        return _apply_any(op, inputs, params)
+    if not graph.is_recording():
+        sources = [None] * len(sources)
+    y, cache = op.run_plain(tuple(arrays), tuple([s is not None for s in sources]), params)
+    return _recorded(op, np, y, cache, inputs, tensors, sources, params)
+
+
+PLAIN = "fdlqiB?"  #: dtypes that are computed in as they are
+NUMBERS = (float, int, bool)
+
+
+def _apply_any(op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> "Tensor":
+    """The same, for whatever may have to be converted, widened or looked at in other words."""
     operands = [_operand(op.name, value) for value in inputs]
     if any(isinstance(value, (list, tuple)) for value in operands):
         operands = weak_lists(op.name, operands)
@@ -135,27 +164,45 @@ def apply(op: Op, *inputs: Any, **params: Any) -> "Tensor":
     arrays = tuple([value._data if isinstance(value, Tensor) else value for value in operands])
     xp = backend.common_namespace(op.name, arrays)
     recording = graph.is_recording()
-    sources = tuple([value._source if recording and isinstance(value, Tensor) else None for value in operands])
+    sources = [value._source if recording and isinstance(value, Tensor) else None for value in operands]
     needs = tuple([source is not None for source in sources])
-    if xp is np or not tensors:
+    with nullcontext() if xp is np or not tensors else backend.on_device_of(tensors[0]._data):
         y, cache = op.run(xp, arrays, needs, params)
-    else:
-        with backend.on_device_of(tensors[0]._data):
-            y, cache = op.run(xp, arrays, needs, params)
-    memory = _memory_of(y, tensors)
-    if y.dtype.kind != "f" or True not in needs:
-        return Tensor._wrap(y, memory, None)
-    inputs = tuple([_kept(value) for value in operands])
-    results = [(t._data, t._memory) for t in tensors if isinstance(t._source, Node)]
-    watched = guards(cache, [kept for kept in inputs if isinstance(kept, Guard)], [*results, (y, memory)])
-    return Tensor._wrap(y, memory, Node(op, xp, y, sources, inputs, params, cache, watched))
+    return _recorded(op, xp, y, cache, operands, tensors, sources, params)
 
 
-def _kept(value: Any) -> Any:
-    """What a node remembers of an input: nothing of another node's result, which can be computed again."""
-    if not isinstance(value, Tensor):
-        return value
-    return None if isinstance(value._source, Node) else value._memory.watch(value._data)
+def _recorded(
+    op: Op,
+    xp: Any,
+    y: Array,
+    cache: Any,
+    operands: Sequence[Any],
+    tensors: "list[Tensor]",
+    sources: list[Source | None],
+    params: dict[str, Any],
+) -> "Tensor":
+    """The result as a Tensor, with a node where a gradient is wanted."""
+    result = Tensor._wrap(y, None if y.base is None else _memory_of(y, tensors), None)
+    if y.dtype.kind != "f" or sources.count(None) == len(sources):
+        return result
+    # Of another node's result nothing is remembered, as it can be computed again.
+    inputs = tuple(
+        [
+            value if not isinstance(value, Tensor) else None if type(value._source) is Node else value._watched()
+            for value in operands
+        ]
+    )
+    watched: Sequence[Guard] = ()
+    if cache is not None:
+        blocks = [id(a) if a.base is None else id(owner(a)) for a in cached_arrays(cache)]
+        watched = [kept for kept in inputs if isinstance(kept, Guard) and id(owner(kept.array)) in blocks]
+        results = [t for t in tensors if type(t._source) is Node and id(owner(t._data)) in blocks]
+        if id(owner(y)) in blocks:
+            results.append(result)
+        if results:
+            watched += [t._watched() for t in results]
+    result._source = Node(op, xp, y, tuple(sources), inputs, params, cache, watched)
+    return result
 
 
 def _operand(name: str, value: Any) -> Any:
@@ -217,23 +264,45 @@ class Tensor:
     Tensor([3., 5.], dtype=float32, op=add)
     """
 
-    __slots__ = ("__weakref__", "_data", "_memory", "_source")
+    __slots__ = ("__weakref__", "_block", "_data", "_guard", "_source")
     _data: Array
-    _memory: Memory
+    _block: Memory | None  # made when somebody asks for it
+    _guard: Guard | None  # the last one, which serves again as long as nothing has changed
     _source: Source | None
     __array_ufunc__ = None  # so that ndarray * tensor and np.float64(2) * tensor reach __rmul__
 
     def __init__(self, data: Any, requires_grad: bool = False) -> None:
         made = operand("Tensor", data)
         made._stay("Tensor")
-        self._data, self._memory = made._data, made._memory
+        self._become(made)
         self._source = _leaf("Tensor", made._data, requires_grad)
 
     @classmethod
-    def _wrap(cls, array: Array, memory: Memory, source: Source | None) -> "Tensor":
+    def _wrap(cls, array: Array, memory: Memory | None, source: Source | None) -> "Tensor":
         self = object.__new__(cls)
-        self._data, self._memory, self._source = array, memory, source
+        self._data = array
+        self._block = memory
+        self._guard = None
+        self._source = source
         return self
+
+    def _become(self, other: "Tensor") -> None:
+        """Look into the same memory, with the same history, as another."""
+        self._data, self._block, self._guard, self._source = other._data, other._memory, None, other._source
+
+    @property
+    def _memory(self) -> Memory:
+        """The block of memory that this and perhaps others look into."""
+        if self._block is None:
+            self._block = Memory()
+        return self._block
+
+    def _watched(self) -> Guard:
+        """A guard for the array as it is now."""
+        guard, memory = self._guard, self._block
+        if guard is None or memory is None or guard.version != memory.version or memory.exposed:
+            self._guard = guard = self._memory.watch(self._data)
+        return guard
 
     # What it holds
 
@@ -263,8 +332,8 @@ class Tensor:
             )
         if leaf is not None and not getattr(array.flags, "writeable", True):
             array = backend.copy(array)  # an optimizer will want to write to it
-        self._data = array
-        self._memory = value._memory if isinstance(value, Tensor) else Memory(exposed=True)
+        self._data, self._guard = array, None
+        self._block = value._memory if isinstance(value, Tensor) else Memory(exposed=True)
 
     @property
     def grad(self) -> Array | None:
@@ -405,7 +474,7 @@ class Tensor:
         array = backend.to_device(self._data, device)
         if array is not self._data:
             grad = self.grad
-            self._data, self._memory = array, Memory()
+            self._data, self._block, self._guard = array, None, None
             self.grad = None if grad is None else backend.to_device(grad, device)
 
     # Arithmetic: recorded

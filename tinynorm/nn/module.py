@@ -23,7 +23,7 @@ class Parameter(Tensor):
 
     def __init__(self, data: Any, requires_grad: bool = True) -> None:
         made = tensor(data, requires_grad=requires_grad)
-        self._data, self._memory, self._source = made._data, made._memory, made._source
+        self._become(made)
 
 
 class Module:
