@@ -19,7 +19,7 @@ from .convert import computed
 from .errors import DTypeError, GraphError, ShapeError
 from .formulas.summation import total
 from .formulas.types import Array, Namespace
-from .memory import Guard, owner
+from .memory import Guard, cached_blocks, owner
 from .op import Op
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -129,7 +129,7 @@ class Node:
             another node, which `replay` computes again.
         params: the operation's options.
         cache: what the backward formula needs; None once it has been freed.
-        guards: how to notice that something in the cache was overwritten.
+        guards: how to notice that something in the cache was overwritten that is no leaf or constant.
     """
 
     __slots__ = (
@@ -172,13 +172,29 @@ class Node:
                 f"backward: the graph behind {self.op.name} was freed by an earlier backward, or by one that failed; "
                 "to walk it again, call that one with retain_graph=True"
             )
-        if self.guards:
-            self._unchanged(self.guards)
+        for guard in self.guards:
+            if guard.changed():
+                raise self._changed(guard)
+        if self.op.keeps:
+            # An input matters only if the cache looks into it, which need not be found out unless something is amiss.
+            suspects = [kept for kept in self.inputs if isinstance(kept, Guard) and not kept.untouched()]
+            blocks = cached_blocks(self.cache) if suspects else ()
+            for kept in suspects:
+                if id(owner(kept.array)) in blocks and kept.changed():
+                    raise self._changed(kept)
 
     def check_inputs(self) -> None:
         """Raise `GraphError` when the node cannot be run again, because an input is gone or no longer what it was."""
         self.check()
-        self._unchanged([value for value in self.inputs if isinstance(value, Guard)])
+        for kept in self.inputs:
+            if isinstance(kept, Guard) and kept.changed():
+                raise self._changed(kept)
+
+    def _changed(self, guard: Guard) -> GraphError:
+        return GraphError(
+            f"backward: {self.op.name} still needs an array of shape {guard.array.shape} that was changed "
+            "in place after the operation was recorded; write to a copy instead, or call backward first"
+        )
 
     def inputs_from(
         self, values: "Mapping[Source, Any]", recorded: "Callable[[Guard, Source | None], Any]"
@@ -192,14 +208,6 @@ class Node:
             else kept
             for source, kept in zip(self.sources, self.inputs, strict=True)
         ]
-
-    def _unchanged(self, guards: Sequence[Guard]) -> None:
-        for guarded in guards:
-            if guarded.changed():
-                raise GraphError(
-                    f"backward: {self.op.name} still needs an array of shape {guarded.array.shape} that was changed "
-                    "in place after the operation was recorded; write to a copy instead, or call backward first"
-                )
 
     def pull_back(self, dy: Array, needs: tuple[bool, ...]) -> "list[Array | None]":
         """The gradients of this node's inputs, each in the shape and dtype of its input; None where none is needed."""

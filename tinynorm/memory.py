@@ -62,6 +62,10 @@ class Guard:
         self.array, self.memory, self.version = array, memory, memory.version
         self.checksum = fingerprint(array) if memory.exposed else None
 
+    def untouched(self) -> bool:
+        """Whether nobody but the library could have written to the array since, and the library has not."""
+        return self.checksum is None and self.memory.version == self.version
+
     def changed(self) -> bool:
         """Whether the array was written to since."""
         if self.memory.version != self.version:
@@ -88,6 +92,11 @@ def cached_arrays(cache: Any) -> list[Any]:
         elif is_array(part):
             found.append(part)
     return found
+
+
+def cached_blocks(cache: Any) -> set[int]:
+    """The ids of the arrays whose memory a cache looks into."""
+    return {id(a) if a.base is None else id(owner(a)) for a in cached_arrays(cache)}
 
 
 def owner(array: Any) -> Any:

@@ -30,14 +30,15 @@ class Op:
         check: ``check(name, *inputs, **params)``, which raises a typed error for inputs the forward cannot take.
         widen: compute float16 in float32 and round once at the end. True for all that computes; False for operations
             that only move elements.
+        keeps: whether arrays may be in the cache.
         late: whether NumPy refuses by itself, though in other words, all that `check` refuses: then it need only run to
             find these words.
         quiet: let NumPy warn of no overflow on the way, since the formulas look for it themselves and mend it.
     """
 
     __slots__ = (
-        "_backward", "_forward", "backward", "backward_needs", "check", "forward", "forward_needs", "late", "name",
-        "quiet", "widen",
+        "_backward", "_forward", "backward", "backward_needs", "check", "forward", "forward_needs", "keeps", "late",
+        "name", "quiet", "widen",
     )  # fmt: skip
 
     def __init__(
@@ -48,11 +49,12 @@ class Op:
         check: Callable[..., None] | None = None,
         *,
         widen: bool = True,
+        keeps: bool = True,
         late: bool = False,
         quiet: bool = False,
     ) -> None:
         self.name, self.forward, self.backward, self.check = name, forward, backward, check
-        self.widen, self.late, self.quiet = widen, late, quiet
+        self.widen, self.keeps, self.late, self.quiet = widen, keeps, late, quiet
         self._forward, self._backward = (_quiet(forward), _quiet(backward)) if quiet else (forward, backward)
         self.forward_needs, self.backward_needs = _takes_needs(forward), _takes_needs(backward)
 

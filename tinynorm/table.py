@@ -16,11 +16,11 @@ from .formulas import (
 from .formulas import linear as linear_formulas
 from .op import Op
 
-add = Op("add", arithmetic.add, arithmetic.add_backward, checks.broadcast, late=True)
-subtract = Op("subtract", arithmetic.subtract, arithmetic.subtract_backward, checks.broadcast, late=True)
+add = Op("add", arithmetic.add, arithmetic.add_backward, checks.broadcast, late=True, keeps=False)
+subtract = Op("subtract", arithmetic.subtract, arithmetic.subtract_backward, checks.broadcast, late=True, keeps=False)
 multiply = Op("multiply", arithmetic.multiply, arithmetic.multiply_backward, checks.broadcast, late=True)
 divide = Op("divide", arithmetic.divide, arithmetic.divide_backward, checks.broadcast, late=True)
-negative = Op("negative", arithmetic.negative, arithmetic.negative_backward)
+negative = Op("negative", arithmetic.negative, arithmetic.negative_backward, keeps=False)
 power = Op("power", arithmetic.power, arithmetic.power_backward, checks.broadcast, late=True)
 
 exp = Op("exp", elementary.exp, elementary.exp_backward)
@@ -39,24 +39,28 @@ minimum = Op("minimum", selection.minimum, selection.minimum_backward, checks.br
 where = Op("where", selection.where, selection.where_backward, checks.broadcast, late=True)
 clip = Op("clip", selection.clip, selection.clip_backward, checks.broadcast_optional, late=True)
 
-sum = Op("sum", reductions.sum, reductions.sum_backward, checks.reduction)
-mean = Op("mean", reductions.mean, reductions.mean_backward, checks.nonempty_reduction)
+sum = Op("sum", reductions.sum, reductions.sum_backward, checks.reduction, keeps=False)
+mean = Op("mean", reductions.mean, reductions.mean_backward, checks.nonempty_reduction, keeps=False)
 max = Op("max", reductions.max, reductions.max_backward, checks.nonempty_reduction)
 min = Op("min", reductions.min, reductions.min_backward, checks.nonempty_reduction)
 prod = Op("prod", reductions.prod, reductions.prod_backward, checks.reduction)
 var = Op("var", reductions.var, reductions.var_backward, checks.variance)
 logsumexp = Op("logsumexp", reductions.logsumexp, reductions.logsumexp_backward, checks.nonempty_reduction)
-cumsum = Op("cumsum", reductions.cumsum, reductions.cumsum_backward, checks.line_axis_or_all)
+cumsum = Op("cumsum", reductions.cumsum, reductions.cumsum_backward, checks.line_axis_or_all, keeps=False)
 
-reshape = Op("reshape", shaping.reshape, shaping.reshape_backward, checks.reshape, widen=False)
-transpose = Op("transpose", shaping.transpose, shaping.transpose_backward, checks.transpose, widen=False)
-broadcast_to = Op("broadcast_to", shaping.broadcast_to, shaping.broadcast_to_backward, checks.broadcast_to, widen=False)
-concatenate = Op("concatenate", shaping.concatenate, shaping.concatenate_backward, checks.concatenate, widen=False)
-stack = Op("stack", shaping.stack, shaping.stack_backward, checks.stack, widen=False)
+reshape = Op("reshape", shaping.reshape, shaping.reshape_backward, checks.reshape, widen=False, keeps=False)
+transpose = Op("transpose", shaping.transpose, shaping.transpose_backward, checks.transpose, widen=False, keeps=False)
+broadcast_to = Op(
+    "broadcast_to", shaping.broadcast_to, shaping.broadcast_to_backward, checks.broadcast_to, widen=False, keeps=False
+)
+concatenate = Op(
+    "concatenate", shaping.concatenate, shaping.concatenate_backward, checks.concatenate, widen=False, keeps=False
+)
+stack = Op("stack", shaping.stack, shaping.stack_backward, checks.stack, widen=False, keeps=False)
 getitem = Op("getitem", shaping.getitem, shaping.getitem_backward, widen=False)
 take = Op("take", shaping.getitem, shaping.getitem_backward, widen=False)
 scatter = Op("scatter", shaping.scatter, shaping.scatter_backward)
-astype = Op("astype", shaping.astype, shaping.astype_backward, widen=False)
+astype = Op("astype", shaping.astype, shaping.astype_backward, widen=False, keeps=False)
 
 matmul = Op("matmul", products.matmul, products.matmul_backward, checks.matmul)
 einsum = Op("einsum", products.einsum, products.einsum_backward)

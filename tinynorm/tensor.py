@@ -18,7 +18,7 @@ from .convert import real_array, real_dtype, sizes
 from .errors import DeviceError, DTypeError, GraphError, ShapeError
 from .formulas.types import Array, Axis, Shape
 from .graph import Leaf, Node, Source
-from .memory import Guard, Memory, cached_arrays, owner
+from .memory import Guard, Memory, cached_blocks, owner
 from .op import Op
 from .options import finite
 
@@ -192,17 +192,18 @@ def _recorded(
             for value in operands
         ]
     )
-    watched: Sequence[Guard] = ()
-    if cache is not None:
-        blocks = [id(a) if a.base is None else id(owner(a)) for a in cached_arrays(cache)]
-        watched = [kept for kept in inputs if isinstance(kept, Guard) and id(owner(kept.array)) in blocks]
-        results = [t for t in tensors if type(t._source) is Node and id(owner(t._data)) in blocks]
-        if id(owner(y)) in blocks:
-            results.append(result)
-        if results:
-            watched += [t._watched() for t in results]
+    watched = _watched_results(y, cache, result, tensors) if op.keeps else ()
     result._source = Node(op, xp, y, tuple(sources), inputs, params, cache, watched)
     return result
+
+
+def _watched_results(y: Array, cache: Any, result: "Tensor", tensors: "list[Tensor]") -> list[Guard]:
+    """Guards for those results of operations, this one's included, that the cache looks into."""
+    blocks = cached_blocks(cache)
+    results = [t for t in tensors if type(t._source) is Node and id(owner(t._data)) in blocks]
+    if id(owner(y)) in blocks:
+        results.append(result)
+    return [t._watched() for t in results]
 
 
 def _operand(name: str, value: Any) -> Any:
