@@ -6,7 +6,7 @@ graph at once, and no reference cycle can form.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ContextDecorator, contextmanager
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager, nullcontext
 from contextvars import ContextVar
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from operator import attrgetter
@@ -209,8 +209,10 @@ class Node:
             for source, kept in zip(self.sources, self.inputs, strict=True)
         ]
 
-    def pull_back(self, dy: Array, needs: tuple[bool, ...]) -> "list[Array | None]":
+    def pull_back(self, dy: Array, needs: tuple[bool, ...] | None = None) -> "list[Array | None]":
         """The gradients of this node's inputs, each in the shape and dtype of its input; None where none is needed."""
+        if needs is None:
+            needs = self.needs
         gradients = self.op.pull_back(self.xp, dy, self.cache, needs)
         return [
             None if source is None or gradient is None or not needed else self._fitted(gradient, source)
@@ -263,13 +265,12 @@ def backward(root: Source, gradient: Array, retain_graph: bool) -> None:
     for node in nodes:
         node.check()
     cotangents = {root: gradient}
-    with on_device_of(gradient):
-        walk(nodes, cotangents, _pull_back, free=not retain_graph)
+    with NOWHERE if type(gradient) is np.ndarray else on_device_of(gradient):
+        walk(nodes, cotangents, Node.pull_back, free=not retain_graph)
         _deliver(cotangents, gradient)
 
 
-def _pull_back(node: Node, dy: Array) -> "list[Array | None]":
-    return node.pull_back(dy, node.needs)
+NOWHERE: AbstractContextManager[Any] = nullcontext()  # on the host there is no device to choose
 
 
 def walk(

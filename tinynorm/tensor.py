@@ -96,6 +96,8 @@ def cotangent(name: str, argument: str, y: "Tensor", value: Any) -> "Tensor":
                 f"{name}: shape {y.shape} holds {y.size} elements; reduce it to one, for example with .sum(), or pass "
                 f"{argument}= of that shape"
             )
+        if type(y._data) is np.ndarray:
+            return fresh(np.ones(y._data.shape, y._data.dtype))
         with backend.on_device_of(y._data):
             return fresh(backend.namespace(y._data).ones(y.shape, dtype=y.dtype))
     given = operand(f"{name}: {argument}", value)
