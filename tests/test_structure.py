@@ -19,7 +19,7 @@ from tinynorm.op import Op
 PACKAGE = Path(tn.__file__).parent
 
 ORDER = (
-    "errors", "options", "extras", "formulas", "backend", "convert", "checks", "op", "memory", "graph", "table",
+    "errors", "options", "extras", "formulas", "backend", "convert", "checks", "kernels", "op", "memory", "graph", "table",
     "tensor", "extend", "random", "subscripts", "array", "recorded", "derivatives", "functional", "nn", "data", "optim",
     "testing", "tinynorm", "__main__",
 )  # fmt: skip

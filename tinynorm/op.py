@@ -10,6 +10,7 @@ import numpy as np
 from .convert import computed
 from .errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, TinynormError
 from .formulas.types import Array, Namespace
+from .kernels import Fast, Kernel, enabled
 
 Formula = Callable[..., Any]
 
@@ -33,12 +34,13 @@ class Op:
         keeps: whether arrays may be in the cache.
         late: whether NumPy refuses by itself, though in other words, all that `check` refuses: then it need only run to
             find these words.
+        kernel: a faster pair, used where it suits.
         quiet: let NumPy warn of no overflow on the way, since the formulas look for it themselves and mend it.
     """
 
     __slots__ = (
-        "_backward", "_forward", "backward", "backward_needs", "check", "forward", "forward_needs", "keeps", "late",
-        "name", "quiet", "widen",
+        "_backward", "_forward", "backward", "backward_needs", "check", "forward", "forward_needs", "keeps",
+        "kernel", "late", "name", "quiet", "widen",
     )  # fmt: skip
 
     def __init__(
@@ -51,10 +53,11 @@ class Op:
         widen: bool = True,
         keeps: bool = True,
         late: bool = False,
+        kernel: Kernel | None = None,
         quiet: bool = False,
     ) -> None:
         self.name, self.forward, self.backward, self.check = name, forward, backward, check
-        self.widen, self.keeps, self.late, self.quiet = widen, keeps, late, quiet
+        self.widen, self.keeps, self.late, self.kernel, self.quiet = widen, keeps, late, kernel, quiet
         self._forward, self._backward = (_quiet(forward), _quiet(backward)) if quiet else (forward, backward)
         self.forward_needs, self.backward_needs = _takes_needs(forward), _takes_needs(backward)
 
@@ -74,6 +77,11 @@ class Op:
         """The same as `run`, for NumPy's arrays of dtypes that formulas compute in, and numbers."""
         if not self.late and self.check is not None:
             self.check(self.name, *arrays, **params)
+        kernel = self.kernel
+        if kernel is not None and enabled() and kernel.suits(*arrays, **params):
+            found = kernel.forward(needs, *arrays, **params)
+            if found is not None:
+                return found[0], Fast(kernel, found[1])
         options = {**params, "needs": needs} if self.forward_needs else params
         try:
             result = self._forward(np, *arrays, **options)
@@ -116,6 +124,8 @@ class Op:
 
     def pull_back(self, xp: Namespace, dy: Array, cache: Any, needs: tuple[bool, ...]) -> tuple[Any, ...]:
         """The backward's gradients as a tuple, one per input. Its formula, too, sees float32 in place of float16."""
+        if type(cache) is Fast:
+            return cache.kernel.backward(dy, cache.cache, needs)
         if dy.dtype.char == "e":
             dy = dy.astype(np.float32)
         try:

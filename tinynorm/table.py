@@ -14,6 +14,7 @@ from .formulas import (
     shaping,
 )
 from .formulas import linear as linear_formulas
+from .kernels import norms as kernels
 from .op import Op
 
 add = Op("add", arithmetic.add, arithmetic.add_backward, checks.broadcast, late=True, keeps=False)
@@ -66,7 +67,7 @@ matmul = Op("matmul", products.matmul, products.matmul_backward, checks.matmul)
 einsum = Op("einsum", products.einsum, products.einsum_backward)
 linear = Op("linear", linear_formulas.linear, linear_formulas.linear_backward, checks.linear)
 
-rms_norm = Op("rms_norm", norms.rms_norm, norms.rms_norm_backward, quiet=True)
+rms_norm = Op("rms_norm", norms.rms_norm, norms.rms_norm_backward, kernel=kernels.rms_norm, quiet=True)
 rms_norm_variant = Op(
     "rms_norm_variant", rms_variants.rms_norm_variant, rms_variants.rms_norm_variant_backward, quiet=True
 )

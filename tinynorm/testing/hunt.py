@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import ArgumentError
 from ..formulas.types import Array
 from ..graph import Node, topological_order
+from ..kernels import formulas_only
 from ..memory import cached_arrays
 from ..op import Op
 from ..tensor import Tensor, tensor
@@ -116,6 +117,7 @@ class Example:
         """How many elements the inputs have."""
         return sum(a.size for a in self.inputs)
 
+    @formulas_only()  # in which the faults are
     def function(self, *tensors: Tensor) -> Tensor:
         """The call, a function of Tensors alone."""
         return self.case.call(*tensors, **self.setting.options)
@@ -168,6 +170,7 @@ class Example:
     def _with(self, mutant: Mutant) -> Callable[..., Tensor]:
         """The call, but what it records has the fault."""
 
+        @formulas_only()
         def call(*tensors: Tensor, **options: Any) -> Tensor:
             y = self.case.call(*tensors, **options)
             for node, (_, twin, _, _) in zip(_nodes_of(self.op, y), self.recorded, strict=False):
