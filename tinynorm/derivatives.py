@@ -231,8 +231,18 @@ def _known_to(sources: list[Source], y: Tensor) -> Tensor:
     """The Tensor, with a history in any case: a constant belongs to the sources, too."""
     if y._source is not None:
         return y
-    unknown = (None,) * len(sources)
-    node = Node(_CONSTANT, backend.namespace(y._data), y._data, tuple(sources), unknown, {"y": y._data}, None, [])
+    n, xp = len(sources), backend.namespace(y._data)
+    node = Node(
+        _CONSTANT,
+        backend.namespace(y._data),
+        y._data,
+        tuple(sources),
+        (True,) * len(sources),
+        unknown,
+        {"y": y._data},
+        None,
+        (),
+    )
     return Tensor._wrap(y._data, y._memory, node)
 
 

@@ -19,6 +19,7 @@ from .convert import computed
 from .errors import DTypeError, GraphError, ShapeError
 from .formulas.summation import total
 from .formulas.types import Array, Namespace
+from .kernels import buffers
 from .memory import Guard, cached_blocks, owner
 from .op import Op
 
@@ -125,6 +126,7 @@ class Node:
         xp: the array module it ran on.
         y: its result, of which only shape and dtype are kept.
         sources: for each input its `Leaf` or `Node`, or None where no gradient is wanted.
+        needs: for each input whether a gradient is wanted.
         inputs: for each input what it was: a number, None, or the guard of an array. None also for the result of
             another node, which `replay` computes again.
         params: the operation's options.
@@ -133,7 +135,8 @@ class Node:
     """
 
     __slots__ = (
-        "__weakref__", "cache", "depth", "dtype", "guards", "inputs", "op", "params", "shape", "sources", "xp",
+        "__weakref__", "cache", "depth", "dtype", "guards", "inputs", "needs", "op", "params", "shape", "sources",
+        "xp",
     )  # fmt: skip
 
     def __init__(
@@ -142,23 +145,27 @@ class Node:
         xp: Namespace,
         y: Array,
         sources: "tuple[Source | None, ...]",
+        needs: tuple[bool, ...],
         inputs: tuple[Any, ...],
         params: dict[str, Any],
         cache: Any,
         guards: Sequence[Guard],
     ) -> None:
-        self.op, self.xp, self.sources, self.inputs, self.params = op, xp, sources, inputs, params
-        self.cache, self.guards = cache, guards
-        self.shape, self.dtype = y.shape, y.dtype
-        self.depth = 0
+        self.op = op
+        self.xp = xp
+        self.shape = y.shape
+        self.dtype = y.dtype
+        self.sources = sources
+        self.needs = needs
+        self.inputs = inputs
+        self.params = params
+        self.cache = cache
+        self.guards = guards
+        depth = 0
         for source in sources:
-            if source is not None and source.depth >= self.depth:
-                self.depth = source.depth + 1
-
-    @property
-    def needs(self) -> tuple[bool, ...]:
-        """For each input whether a gradient is wanted."""
-        return tuple([source is not None for source in self.sources])
+            if source is not None and source.depth >= depth:
+                depth = source.depth + 1
+        self.depth = depth
 
     @property
     def freed(self) -> bool:
@@ -167,7 +174,7 @@ class Node:
 
     def check(self) -> None:
         """Raise `GraphError` when the cache is gone or no longer what it was."""
-        if self.freed:
+        if self.depth < 0:
             raise GraphError(
                 f"backward: the graph behind {self.op.name} was freed by an earlier backward, or by one that failed; "
                 "to walk it again, call that one with retain_graph=True"
@@ -177,10 +184,9 @@ class Node:
                 raise self._changed(guard)
         if self.op.keeps:
             # An input matters only if the cache looks into it, which need not be found out unless something is amiss.
-            suspects = [kept for kept in self.inputs if isinstance(kept, Guard) and not kept.untouched()]
-            blocks = cached_blocks(self.cache) if suspects else ()
-            for kept in suspects:
-                if id(owner(kept.array)) in blocks and kept.changed():
+            for kept in self.inputs:
+                suspicious = type(kept) is Guard and (kept.checksum is not None or kept.memory.version != kept.version)
+                if suspicious and id(owner(kept.array)) in cached_blocks(self.cache) and kept.changed():
                     raise self._changed(kept)
 
     def check_inputs(self) -> None:
@@ -214,18 +220,22 @@ class Node:
         if needs is None:
             needs = self.needs
         gradients = self.op.pull_back(self.xp, dy, self.cache, needs)
-        return [
-            None if source is None or gradient is None or not needed else self._fitted(gradient, source)
-            for source, gradient, needed in zip(self.sources, gradients, needs, strict=True)
-        ]
-
-    def _fitted(self, gradient: Any, source: "Source") -> Array:
-        dtype = source.dtype
-        fits = type(gradient) is np.ndarray and gradient.dtype is dtype and gradient.shape == source.shape
-        if fits and dtype.char != "e":  # what belongs to a float16 stays float32
-            return gradient
-        name = self.op.name
-        return fit(name, self.xp, computed(f"backward: {name}", "a gradient", gradient), source)
+        fitted = []
+        for source, gradient, needed in zip(self.sources, gradients, needs, strict=True):
+            if not needed or gradient is None or source is None:
+                fitted.append(None)
+            elif (
+                type(gradient) is np.ndarray
+                and gradient.dtype is source.dtype
+                and gradient.shape == source.shape
+                and gradient.dtype.char != "e"
+            ):
+                fitted.append(gradient)
+            else:
+                name = self.op.name
+                whole = computed(f"backward: {name}", "a gradient", gradient)
+                fitted.append(fit(name, self.xp, whole, source))
+        return fitted
 
     def free(self) -> None:
         """Let go of everything that was kept for the backward."""
@@ -310,7 +320,7 @@ def own(gradient: Array, dtype: Any, taken: set[int]) -> Array:
     if type(gradient) is not np.ndarray or gradient.dtype is not dtype:
         with np.errstate(over="ignore"):
             gradient = as_array(gradient).astype(dtype, copy=False)
-    if gradient.base is not None or id(gradient) in taken:
+    if id(gradient) in taken or (gradient.base is not None and not buffers.sole(gradient)):
         gradient = gradient.copy()
     taken.add(id(gradient))
     return gradient
@@ -352,7 +362,9 @@ def topological_order(*roots: Source) -> list[Node]:
         if type(source) is Node and source not in seen:
             seen.add(source)
             found.append(source)
-            stack.extend([s for s in source.sources[::-1] if s is not None])
+            for below in reversed(source.sources):
+                if type(below) is Node:
+                    stack.append(below)
     found.sort(key=DEPTH, reverse=True)
     return found
 

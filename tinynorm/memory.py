@@ -62,10 +62,6 @@ class Guard:
         self.array, self.memory, self.version = array, memory, memory.version
         self.checksum = fingerprint(array) if memory.exposed else None
 
-    def untouched(self) -> bool:
-        """Whether nobody but the library could have written to the array since, and the library has not."""
-        return self.checksum is None and self.memory.version == self.version
-
     def changed(self) -> bool:
         """Whether the array was written to since."""
         if self.memory.version != self.version:

@@ -88,6 +88,15 @@ def fresh(array: Array) -> "Tensor":
     return Tensor._wrap(array, Memory(), None)
 
 
+def _constant_one(dtype: str) -> Array:
+    one = np.ones((), dtype)
+    one.flags.writeable = False
+    return one
+
+
+ONES = {dtype: _constant_one(dtype) for dtype in "fd"}  #: where backward starts most of the time
+
+
 def cotangent(name: str, argument: str, y: "Tensor", value: Any) -> "Tensor":
     """What a function was given as ∂ℒ/∂y, in the shape and dtype of y; None stands for 1, where y is one element."""
     if value is None:
@@ -97,7 +106,8 @@ def cotangent(name: str, argument: str, y: "Tensor", value: Any) -> "Tensor":
                 f"{argument}= of that shape"
             )
         if type(y._data) is np.ndarray:
-            return fresh(np.ones(y._data.shape, y._data.dtype))
+            one = ONES.get(y._data.dtype.char) if y._data.ndim == 0 else None
+            return fresh(np.ones(y._data.shape, y._data.dtype) if one is None else one)
         with backend.on_device_of(y._data):
             return fresh(backend.namespace(y._data).ones(y.shape, dtype=y.dtype))
     given = operand(f"{name}: {argument}", value)
@@ -144,10 +154,11 @@ def apply(op: Op, *inputs: Any, **params: Any) -> "Tensor":
             return _apply_any(op, inputs, params)
     if not tensors:
         return _apply_any(op, inputs, params)
-    if not graph.is_recording():
-        sources = [None] * len(sources)
-    y, cache = op.run_plain(tuple(arrays), tuple([s is not None for s in sources]), params)
-    return _recorded(op, np, y, cache, inputs, tensors, sources, params)
+    needs = tuple([source is not None for source in sources])
+    if True in needs and not graph.is_recording():
+        needs = (False,) * len(needs)
+    y, cache = op.run_plain(tuple(arrays), needs, params)
+    return _recorded(op, np, y, cache, inputs, tensors, sources, needs, params)
 
 
 PLAIN = "fdlqiB?"  #: dtypes that are computed in as they are
@@ -170,7 +181,7 @@ def _apply_any(op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> "Tens
     needs = tuple([source is not None for source in sources])
     with nullcontext() if xp is np or not tensors else backend.on_device_of(tensors[0]._data):
         y, cache = op.run(xp, arrays, needs, params)
-    return _recorded(op, xp, y, cache, operands, tensors, sources, params)
+    return _recorded(op, xp, y, cache, operands, tensors, sources, needs, params)
 
 
 def _recorded(
@@ -181,31 +192,49 @@ def _recorded(
     operands: Sequence[Any],
     tensors: "list[Tensor]",
     sources: list[Source | None],
+    needs: tuple[bool, ...],
     params: dict[str, Any],
 ) -> "Tensor":
     """The result as a Tensor, with a node where a gradient is wanted."""
     result = Tensor._wrap(y, None if y.base is None else _memory_of(y, tensors), None)
-    if y.dtype.kind != "f" or sources.count(None) == len(sources):
+    if True not in needs or y.dtype.kind != "f":
         return result
-    # Of another node's result nothing is remembered, as it can be computed again.
-    inputs = tuple(
-        [
-            value if not isinstance(value, Tensor) else None if type(value._source) is Node else value._watched()
-            for value in operands
-        ]
-    )
+    inputs = []
+    for value in operands:
+        if not isinstance(value, Tensor):
+            inputs.append(value)
+        elif type(value._source) is Node:  # of another node's result nothing is remembered: it can be computed again
+            inputs.append(None)
+        else:
+            inputs.append(value._watched())
     watched = _watched_results(y, cache, result, tensors) if op.keeps else ()
-    result._source = Node(op, xp, y, tuple(sources), inputs, params, cache, watched)
+    result._source = Node(op, xp, y, tuple(sources), needs, tuple(inputs), params, cache, watched)
     return result
 
 
-def _watched_results(y: Array, cache: Any, result: "Tensor", tensors: "list[Tensor]") -> list[Guard]:
+def _watched_results(y: Array, cache: Any, result: "Tensor", tensors: "list[Tensor]") -> Sequence[Guard]:
     """Guards for those results of operations, this one's included, that the cache looks into."""
+    results = [t for t in tensors if type(t._source) is Node]
+    results.append(result)
+    if not _may_hold(cache, results):
+        return ()
     blocks = cached_blocks(cache)
-    results = [t for t in tensors if type(t._source) is Node and id(owner(t._data)) in blocks]
-    if id(owner(y)) in blocks:
-        results.append(result)
-    return [t._watched() for t in results]
+    return [t._watched() for t in results if id(owner(t._data)) in blocks]
+
+
+def _may_hold(cache: Any, results: "list[Tensor]") -> bool:
+    """Whether these need a closer look: false for what is plainly not in a flat cache."""
+    for part in cache if type(cache) is tuple else (cache,):
+        if type(part) is np.ndarray and part.base is None:
+            for t in results:
+                if t._data is part or t._data.base is not None:
+                    return True
+        elif type(part) not in NOTHING:
+            return True
+    return False
+
+
+NOTHING = frozenset((type(None), bool, int, float, str))
 
 
 def _operand(name: str, value: Any) -> Any:
