@@ -232,17 +232,7 @@ def _known_to(sources: list[Source], y: Tensor) -> Tensor:
     if y._source is not None:
         return y
     n, xp = len(sources), backend.namespace(y._data)
-    node = Node(
-        _CONSTANT,
-        backend.namespace(y._data),
-        y._data,
-        tuple(sources),
-        (True,) * len(sources),
-        unknown,
-        {"y": y._data},
-        None,
-        (),
-    )
+    node = Node(_CONSTANT, xp, y._data, tuple(sources), (True,) * n, (None,) * n, {"y": y._data}, None, ())
     return Tensor._wrap(y._data, y._memory, node)
 
 
