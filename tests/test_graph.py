@@ -12,7 +12,8 @@ import pytest
 
 import tinynorm as tn
 from tinynorm import graph
-from tinynorm.memory import Guard
+from tinynorm.memory import Guard, cached_arrays
+from tinynorm.testing.cases import CASES
 
 
 @pytest.fixture
@@ -914,3 +915,15 @@ def test_an_error_in_a_users_backward_names_the_operation():
     with pytest.raises(tn.errors.ArgumentError, match="backward: clumsy"):
         clumsy(x).sum().backward()
     assert x.grad is None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_operation_that_is_said_to_keep_no_arrays_keeps_none(name):
+    """Its cache is not looked into, so a change of what is in there would go unnoticed."""
+    case = CASES[name]
+    for setting in case.always:
+        inputs = case.inputs(np.random.default_rng(0), setting)
+        y = case.call(*(tn.tensor(a, requires_grad=a.dtype.kind == "f") for a in inputs), **setting.options)
+        if y.requires_grad:
+            for node in graph.topological_order(y._source):
+                assert node.op.keeps or not cached_arrays(node.cache), node.op

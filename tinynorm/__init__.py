@@ -1,10 +1,13 @@
 """tinynorm: tensors, autograd and norms from scratch, to be read.
 
 Every operation is a pair of pure functions, forward beside backward, in `tinynorm.formulas`. Everything else exists to
-run those pairs: on NumPy, on CuPy, on complex numbers.
+run those pairs: on NumPy, on CuPy, on complex numbers, on Tensors.
 """
 
-from . import array, data, errors, functional, nn, optim, testing
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from . import array, errors, functional, nn
 from .array import *  # noqa: F403
 from .derivatives import grad, hvp, jacobian, jvp, vjp
 from .extend import op
@@ -13,7 +16,10 @@ from .kernels import formulas_only
 from .kernels.threads import get_num_threads, set_num_threads
 from .random import manual_seed
 from .tensor import Tensor, as_tensor, tensor
-from .testing import gradcheck, gradgradcheck
+
+if TYPE_CHECKING:
+    from . import data, optim, testing
+    from .testing.gradcheck import gradcheck, gradgradcheck
 
 __version__ = "0.1.0"
 
@@ -22,3 +28,15 @@ __all__ = [
     "gradgradcheck", "hvp", "jacobian", "jvp", "manual_seed", "nn", "no_grad", "op", "optim", "set_num_threads",
     "tensor", "testing", "vjp", *array.__all__,
 ]  # fmt: skip
+
+_LATER = {"data": "", "optim": "", "testing": "", "gradcheck": "testing", "gradgradcheck": "testing"}
+
+
+def __getattr__(name: str) -> Any:
+    """Parts that not every program needs are imported when they are asked for."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'tinynorm' has no attribute {name!r}")
+    module = import_module(f"{__name__}.{_LATER[name] or name}")
+    found = getattr(module, name) if _LATER[name] else module
+    globals()[name] = found
+    return found

@@ -12,7 +12,7 @@ from .convert import sizes
 from .formulas.losses import target_distribution
 from .op import Op
 from .options import choice, finite, fraction, integer, nonnegative
-from .random import generator
+from .random import Rng, generator
 from .tensor import Tensor, apply, fresh, operand
 
 __all__ = [
@@ -234,7 +234,7 @@ def log_softmax(x: Any, axis: int = -1) -> Tensor:
     return _activate(table.log_softmax, x, axis=axis)
 
 
-def dropout(x: Any, p: float = 0.5, training: bool = True, rng: np.random.Generator | int | None = None) -> Tensor:
+def dropout(x: Any, p: float = 0.5, training: bool = True, rng: Rng = None) -> Tensor:
     """Each element set to 0 with probability p, the others divided by 1 − p; x itself when not training.
 
     Args:

@@ -220,7 +220,7 @@ class Node:
         if needs is None:
             needs = self.needs
         gradients = self.op.pull_back(self.xp, dy, self.cache, needs)
-        fitted = []
+        fitted: list[Array | None] = []
         for source, gradient, needed in zip(self.sources, gradients, needs, strict=True):
             if not needed or gradient is None or source is None:
                 fitted.append(None)

@@ -4,16 +4,19 @@ Numbers are always drawn on the host and moved afterwards, so that a seed gives 
 """
 
 from contextvars import ContextVar
+from typing import TypeAlias
 
 import numpy as np
 
 from .errors import ArgumentError
 from .options import count
 
-_default: ContextVar[np.random.Generator | None] = ContextVar("tinynorm_generator", default=None)
+Rng: TypeAlias = "np.random.Generator | int | None"  #: a generator, a seed for one, or the default one
+
+_default: "ContextVar[np.random.Generator | None]" = ContextVar("tinynorm_generator", default=None)
 
 
-def manual_seed(seed: int) -> np.random.Generator:
+def manual_seed(seed: int) -> "np.random.Generator":
     """Start the default generator anew from a seed, and return it.
 
     It serves whatever is not given an ``rng=`` of its own: initial weights, dropout, the order of batches. It belongs
@@ -31,7 +34,7 @@ def manual_seed(seed: int) -> np.random.Generator:
     return fresh
 
 
-def generator(rng: np.random.Generator | int | None) -> np.random.Generator:
+def generator(rng: Rng) -> "np.random.Generator":
     """The generator that an ``rng=`` argument stands for: itself, one made from a seed, or the default one."""
     if isinstance(rng, np.random.Generator):
         return rng

@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
 from ..convert import real_array
 from ..errors import DTypeError, ShapeError
 from ..options import count
-from ..random import generator
+from ..random import Rng, generator
 
 
 class _Rows(Protocol):
@@ -28,7 +26,7 @@ def batches(
     y: Y,
     batch_size: int,
     shuffle: bool = True,
-    rng: np.random.Generator | int | None = None,
+    rng: Rng = None,
     drop_last: bool = False,
 ) -> Iterator[tuple[X, Y]]:
     """Iterate once over the rows of x and y in mini-batches: one call is one epoch.

@@ -7,9 +7,8 @@ result does not depend on it. The number is the process's; `set_num_threads` and
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..options import count
 
@@ -24,11 +23,13 @@ class _Team:
 
     def __init__(self) -> None:
         self.size = 1
-        self.pool: ThreadPoolExecutor | None = None
+        self.pool: Any = None
         self.process = 0
         self.lock = threading.Lock()
 
-    def helpers(self) -> ThreadPoolExecutor:
+    def helpers(self) -> Any:
+        from concurrent.futures import ThreadPoolExecutor  # which takes a while to import
+
         with self.lock:
             if self.pool is None or self.process != os.getpid():
                 self.pool = ThreadPoolExecutor(self.size - 1, thread_name_prefix="tinynorm")

@@ -3,12 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from ..checks import same_shape
 from ..errors import ArgumentError
 from ..options import choice, count
-from ..random import generator
+from ..random import Rng, generator
 from ..tensor import Tensor, operand
 from .activations import ACTIVATIONS, ReLU
 from .containers import Identity, Sequential
@@ -73,7 +71,7 @@ class PreNormMLP(Module):
         expansion: int = 4,
         activation: str | Module | Callable[[], Module] = ReLU,
         *,
-        rng: np.random.Generator | int | None = None,
+        rng: Rng = None,
         device: str = "cpu",
     ) -> None:
         make_norm = NORMS[choice("PreNormMLP", "norm", norm, NORMS)]

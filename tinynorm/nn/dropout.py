@@ -2,11 +2,9 @@
 
 from typing import Any
 
-import numpy as np
-
 from .. import functional
 from ..options import fraction
-from ..random import generator
+from ..random import Rng, generator
 from ..tensor import Tensor
 from .module import Module
 
@@ -26,7 +24,7 @@ class Dropout(Module):
     Tensor([1., 1., 1., 1.], dtype=float32)
     """
 
-    def __init__(self, p: float = 0.5, *, rng: np.random.Generator | int | None = None) -> None:
+    def __init__(self, p: float = 0.5, *, rng: Rng = None) -> None:
         self.p = fraction("Dropout", "p", p)
         # A seed starts one stream here, not the same numbers at every call.
         self.rng = None if rng is None else generator(rng)

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-import numpy as np
-
 from .. import functional
 from ..options import count
-from ..random import generator
+from ..random import Rng, generator
 from ..tensor import Tensor
 from .init import uniform_fan_in
 from .module import Module, Parameter
@@ -36,7 +34,7 @@ class Linear(Module):
         out_features: int,
         bias: bool = True,
         *,
-        rng: np.random.Generator | int | None = None,
+        rng: Rng = None,
         device: str = "cpu",
     ) -> None:
         self.in_features = count("Linear", "in_features", in_features, least=1)
