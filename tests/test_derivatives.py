@@ -373,6 +373,7 @@ def test_the_result_is_a_tuple_of_tensors_and_adds_to_no_gradient(rng):
     np.testing.assert_array_equal(tn.as_tensor(x.grad).numpy(), tn.grad(tn.exp(x * w).sum(), x)[0].numpy())
 
 
+@tn.formulas_only()  # a kernel's backward adds in another order than the formula's, which the second walk runs
 def test_both_walks_give_the_same(rng):
     x = leaf(rng.normal(size=(3, 4)))
     y = F.cross_entropy(F.layer_norm(tn.tanh(x) @ x.T, 3), [0, 2, 1])

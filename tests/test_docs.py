@@ -42,7 +42,9 @@ def test_readme_quotes_the_source() -> None:
     assert quoted == [bare(inspect.getsource(f)) for f in (norms.rms_norm, norms.rms_norm_backward)]
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/design.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "docs/design.md", "docs/performance.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+)
 def test_local_links_lead_somewhere(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)#]+)", text) if not link.startswith("http")]

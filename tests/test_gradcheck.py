@@ -271,6 +271,7 @@ PASS = {
 }
 
 
+@tn.formulas_only()  # a kernel's rounding of a sum that is 0 may look like a kink, of 1e-16
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", PASS)
 def test_right_gradients_pass(name, seed):

@@ -78,7 +78,7 @@ def test_a_nan_row_that_is_sliced_away_stays_away(name, slice_away):
     assert np.all(np.isfinite(gradients[0]))
     assert np.any(gradients[0])
     for gradient in gradients[1:]:
-        np.testing.assert_array_equal(gradient, gradients[0])
+        np.testing.assert_allclose(gradient, gradients[0], rtol=1e-13, atol=1e-15)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -173,7 +173,8 @@ def test_a_norm_keeps_nothing_under_no_grad(layer):
         kept, y = held(lambda: norm(x))
     assert kept < 1.5
     assert not y.requires_grad
-    assert held(lambda: norm(x))[0] > 1.9
+    with tn.formulas_only():  # a kernel keeps little more than x
+        assert held(lambda: norm(x))[0] > 1.9
     assert {type(v) for v in vars(norm).values()} <= {tuple, float, str, type(None), nn.Parameter}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import NoReturn
 
-from . import __version__
+from . import __version__, bench
 from .errors import TinynormError
 from .testing import command
 
@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, TextIOWrapper):  # messages hold signs such as ±, which not every terminal can show
         sys.stdout.reconfigure(errors="backslashreplace")
     command.add_to(commands)
+    bench.add_to(commands)
     given = parser.parse_args(arguments)
     if not hasattr(given, "run"):
         parser.print_help()

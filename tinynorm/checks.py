@@ -82,7 +82,9 @@ def line_axis_or_all(name: str, x: Array, *, axis: Any) -> None:
 
 def reduction(name: str, x: Array, *, axis: Axis, **params: Any) -> None:
     """An axis, a tuple of axes that names none twice, or None for all."""
-    several = axis if isinstance(axis, tuple) else () if axis is None else (axis,)
+    if axis is None:
+        return
+    several = axis if isinstance(axis, tuple) else (axis,)
     if not all(_is_integer(a) for a in several):
         raise DTypeError(f"{name}: axis must be an integer, a tuple of integers or None, not {axis!r}")
     for a in several:

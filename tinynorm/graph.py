@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ContextDecorator, contextmanager,
 from contextvars import ContextVar
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -111,7 +111,7 @@ class Leaf:
     """A tensor that gradients are collected for."""
 
     __slots__ = ("__weakref__", "dtype", "grad", "shape")
-    depth = 0
+    depth: ClassVar[int] = 0
 
     def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
         self.shape, self.dtype = shape, dtype
@@ -138,6 +138,7 @@ class Node:
         "__weakref__", "cache", "depth", "dtype", "guards", "inputs", "needs", "op", "params", "shape", "sources",
         "xp",
     )  # fmt: skip
+    depth: int  #: more than that of each source; negative once freed
 
     def __init__(
         self,

@@ -14,6 +14,8 @@ from .formulas import (
     shaping,
 )
 from .formulas import linear as linear_formulas
+from .kernels import dense, elementwise
+from .kernels import losses as loss_kernels
 from .kernels import norms as kernels
 from .op import Op
 
@@ -40,7 +42,7 @@ minimum = Op("minimum", selection.minimum, selection.minimum_backward, checks.br
 where = Op("where", selection.where, selection.where_backward, checks.broadcast, late=True)
 clip = Op("clip", selection.clip, selection.clip_backward, checks.broadcast_optional, late=True)
 
-sum = Op("sum", reductions.sum, reductions.sum_backward, checks.reduction, keeps=False)
+sum = Op("sum", reductions.sum, reductions.sum_backward, checks.reduction, keeps=False, kernel=elementwise.sum)
 mean = Op("mean", reductions.mean, reductions.mean_backward, checks.nonempty_reduction, keeps=False)
 max = Op("max", reductions.max, reductions.max_backward, checks.nonempty_reduction)
 min = Op("min", reductions.min, reductions.min_backward, checks.nonempty_reduction)
@@ -65,15 +67,15 @@ astype = Op("astype", shaping.astype, shaping.astype_backward, widen=False, keep
 
 matmul = Op("matmul", products.matmul, products.matmul_backward, checks.matmul)
 einsum = Op("einsum", products.einsum, products.einsum_backward)
-linear = Op("linear", linear_formulas.linear, linear_formulas.linear_backward, checks.linear)
+linear = Op("linear", linear_formulas.linear, linear_formulas.linear_backward, checks.linear, kernel=dense.linear)
 
 rms_norm = Op("rms_norm", norms.rms_norm, norms.rms_norm_backward, kernel=kernels.rms_norm, quiet=True)
 rms_norm_variant = Op(
     "rms_norm_variant", rms_variants.rms_norm_variant, rms_variants.rms_norm_variant_backward, quiet=True
 )
-layer_norm = Op("layer_norm", norms.layer_norm, norms.layer_norm_backward, quiet=True)
+layer_norm = Op("layer_norm", norms.layer_norm, norms.layer_norm_backward, kernel=kernels.layer_norm, quiet=True)
 
-relu = Op("relu", activations.relu, activations.relu_backward)
+relu = Op("relu", activations.relu, activations.relu_backward, kernel=elementwise.relu)
 leaky_relu = Op("leaky_relu", activations.leaky_relu, activations.leaky_relu_backward)
 elu = Op("elu", activations.elu, activations.elu_backward)
 sigmoid = Op("sigmoid", activations.sigmoid, activations.sigmoid_backward)
@@ -85,6 +87,8 @@ softmax = Op("softmax", activations.softmax, activations.softmax_backward, check
 log_softmax = Op("log_softmax", activations.log_softmax, activations.log_softmax_backward, checks.line_axis)
 dropout = Op("dropout", activations.dropout, activations.dropout_backward)
 
-cross_entropy = Op("cross_entropy", losses.cross_entropy, losses.cross_entropy_backward)
+cross_entropy = Op(
+    "cross_entropy", losses.cross_entropy, losses.cross_entropy_backward, kernel=loss_kernels.cross_entropy
+)
 nll_loss = Op("nll_loss", losses.nll_loss, losses.nll_loss_backward)
 mse_loss = Op("mse_loss", losses.mse_loss, losses.mse_loss_backward)

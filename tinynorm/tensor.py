@@ -18,6 +18,7 @@ from .convert import real_array, real_dtype, sizes
 from .errors import DeviceError, DTypeError, GraphError, ShapeError
 from .formulas.types import Array, Axis, Shape
 from .graph import Leaf, Node, Source
+from .kernels import Fast
 from .memory import Guard, Memory, cached_blocks, owner
 from .op import Op
 from .options import finite
@@ -214,6 +215,7 @@ def _recorded(
 
 def _watched_results(y: Array, cache: Any, result: "Tensor", tensors: "list[Tensor]") -> Sequence[Guard]:
     """Guards for those results of operations, this one's included, that the cache looks into."""
+    cache = cache.cache if type(cache) is Fast else cache
     results = [t for t in tensors if type(t._source) is Node]
     results.append(result)
     if not _may_hold(cache, results):

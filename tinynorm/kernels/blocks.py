@@ -1,29 +1,77 @@
-"""Rows in blocks that stay in the cache, and NumPy's settings for them."""
+"""Rows in blocks that stay in the cache, under NumPy's settings for them.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+A setting holds in the context in which it was made, so contexts that have theirs are kept, and a copy of one is
+entered, in a tenth of the time of `np.errstate`. Two things are set. No warnings: kernels look for overflow themselves.
+And the size of NumPy's buffer: operands that are broadcast, one value per row or one row for
+all, are copied through it wherever two rows fit in there, which costs more than it saves where rows are long.
+"""
+
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any, TypeVar
 
 import numpy as np
 
-BLOCK = 65_536  #: elements of a block: three such arrays of float32 fit a second-level cache
-SMALL = 24_576  #: up to so many elements neither blocks nor the setting below pay
+from ..formulas.types import Array
+from . import threads
+
+R = TypeVar("R")
+
+BLOCK = (
+    131_072  #: elements of a block: fewer, and what each costs beside its work counts; more, and they leave the cache
+)
+TALL = 8192  #: and so many of its rows at most, since sums over them are running totals
+SMALL = 24_576  #: up to so many elements it does not pay to repeat a row
+LONG = 256  #: elements of a row from which on the buffer only costs
+TILE = 2048  #: elements of several rows that meet one row in one go, where four or more have so many
 
 
-def row_blocks(rows: int, width: int) -> list[slice]:
-    """The rows of a block, then of the next. They depend on the shape alone, so that sums over them always agree."""
-    height = max(1, BLOCK // max(width, 1))
-    return [slice(low, min(low + height, rows)) for low in range(0, rows, height)]
+def _settings(buffer: int) -> Context:
+    context = Context()
+    context.run(np.seterr, all="ignore")
+    context.run(np.setbufsize, buffer)
+    return context
 
 
-@contextmanager
-def small_buffer(width: int) -> Iterator[None]:
-    """Let NumPy use a broadcast operand where it stands.
+_FOR_LONG, _FOR_SHORT = _settings(16), _settings(TILE // 2)
 
-    It copies operands that are broadcast, one value per row or one row for all, through its buffer, wherever two rows
-    fit in there. For wide rows that costs more than it saves. The setting is the thread's own.
+
+def each_block(run: Callable[[slice], R], rows: int, width: int) -> list[R]:
+    """``run(block)`` for the rows of a block, then of the next, by several threads where it pays.
+
+    The blocks depend on the shape alone, so that sums over them always agree.
     """
-    before = np.setbufsize(16 if width >= 256 else 4096)
-    try:
-        yield
-    finally:
-        np.setbufsize(before)
+    context = _FOR_LONG if width >= LONG else _FOR_SHORT
+    if rows * width <= BLOCK and rows <= TALL:
+        return [context.copy().run(run, slice(None))]
+    height = min(max(1, BLOCK // width), TALL)
+    if 4 * width <= TILE:
+        height -= height % (TILE // width)  # whole tiles
+    blocks = [slice(low, min(low + height, rows)) for low in range(0, rows, height)]
+    return threads.each(lambda block: context.copy().run(run, block), blocks, rows * width)
+
+
+def over_rows(run: Callable[..., R], arrays: tuple[Array, ...], *rest: Any) -> list[R]:
+    """``run(*arrays, *rest)`` on the rows of a block, then of the next; the first of the arrays is a matrix."""
+    rows, width = arrays[0].shape
+    if rows * width <= BLOCK and rows <= TALL:
+        return [(_FOR_LONG if width >= LONG else _FOR_SHORT).copy().run(run, *arrays, *rest)]
+    return each_block(lambda block: run(*[a[block] for a in arrays], *rest), rows, width)
+
+
+def tiled(row: Array | None) -> Array | None:
+    """A row that is applied to many: repeated where it is short."""
+    return row if row is None or 4 * len(row) > TILE else np.concatenate([row] * (TILE // len(row)))
+
+
+def apply_row(operation: np.ufunc, rows: Array, row: Array, out: Array) -> Array:
+    """``operation(rows, row, out)`` for a row that may be `tiled`; `out` is contiguous."""
+    height, width = rows.shape
+    times = len(row) // width
+    if times == 1:
+        return operation(rows, row, out)
+    whole = height - height % times
+    operation(rows[:whole].reshape(-1, len(row)), row, out[:whole].reshape(-1, len(row)))
+    if whole < height:
+        operation(rows[whole:], row[:width], out[whole:])
+    return out

@@ -5,8 +5,10 @@ longer than computing what goes there. So blocks are kept, and one is handed out
 holds it is what Python's own reference counts say: an array made here has the block as its base, and so has every view
 of it, however it was made; a block whose only reference is this list's cannot be seen by anyone.
 
-Each thread has blocks of its own. Blocks that lie idle are given back when new ones are needed and more than
-`IDLE` bytes, or more than are in use, would lie idle.
+Each thread has blocks of its own. A block of the wanted size is looked for among `LOOKS` of them, beginning with the
+one that was handed out last; so however many are in use, finding one takes the same time, and few lie idle unseen.
+Memory goes back where more than `IDLE` bytes, and more than are in use, lie idle while new blocks are made, and where a
+size was not asked for in a whole `PERIOD`.
 """
 
 import sys
@@ -21,13 +23,28 @@ from ..formulas.types import Array, Shape
 SMALL = 1 << 15  #: arrays of fewer bytes come from NumPy, whose own cache serves them well
 IDLE = 1 << 25  #: so many bytes may lie idle in any case
 ALIGNMENT = 64  #: a store of 64 bytes that crosses a cache line costs two; NumPy's large arrays begin 16 bytes into one
+LOOKS = 16  #: blocks that are looked at before a new one is made
+PERIOD = 4096  #: calls
+
+
+class _Pool:
+    """The blocks of one size, each with the place where it begins to be aligned, and which was handed out last."""
+
+    __slots__ = ("asked", "blocks", "last")
+
+    def __init__(self) -> None:
+        self.blocks: list[tuple[Array, int]] = []
+        self.last, self.asked = 0, True
 
 
 class _Blocks(threading.local):
-    """By size, the blocks; and in a list beside them where each begins to be aligned."""
+    """A thread's blocks by size, their ids, and what was done since somebody last looked after them."""
 
     def __init__(self) -> None:
-        self.of_size: dict[int, tuple[list[Array], list[int]]] = {}
+        self.of_size: dict[int, _Pool] = {}
+        self.ids: set[int] = set()
+        self.total = self.fresh = self.calls = 0
+        self.busy = False
 
 
 _blocks = _Blocks()
@@ -40,58 +57,106 @@ def empty(shape: Shape, dtype: Any = np.float32) -> Array:
     >>> a.shape, a.dtype, a.ctypes.data % 64
     ((256, 256), dtype('float32'), 0)
     """
-    size = prod(shape) * np.dtype(dtype).itemsize
-    if size < SMALL:
-        return np.empty(shape, dtype)
-    blocks, starts = _blocks.of_size.setdefault(size, ([], []))
-    found = _first_unseen(blocks)
-    if found is None:
-        _give_back(size)
-        block = np.empty(size + ALIGNMENT, np.uint8)
-        blocks.append(block)
-        starts.append(-int(block.ctypes.data) % ALIGNMENT)
-        found = len(blocks) - 1
-    return np.ndarray(shape, dtype, blocks[found], starts[found])
+    return _array(prod(shape) * np.dtype(dtype).itemsize, shape, dtype)
 
 
 def like(array: Array) -> Array:
     """An array of the same shape and dtype, in C order."""
-    return empty(array.shape, array.dtype)
+    return _array(array.nbytes, array.shape, array.dtype)
+
+
+def _array(size: int, shape: Shape, dtype: Any) -> Array:
+    mine = _blocks
+    if size < SMALL or mine.busy:  # a finalizer or a signal's handler may come in between, and come here
+        return np.empty(shape, dtype)
+    mine.busy = True
+    try:
+        mine.calls += 1
+        if mine.calls > PERIOD:
+            _give_back(unasked=True)
+        pool = mine.of_size.get(size)
+        block, start = (None if pool is None else _unseen(pool)) or _new(size)
+    finally:
+        mine.busy = False
+    return np.ndarray(shape, dtype, block, start)
+
+
+def sole(array: Array) -> bool:
+    """Whether this is the only array that looks into a block of this thread's, and has the whole of it."""
+    base = array.base
+    if id(base) not in _blocks.ids or array.nbytes + ALIGNMENT != base.nbytes:
+        return False
+    return sys.getrefcount(base) == _ALONE + 1
 
 
 def held() -> tuple[int, int]:
     """How many bytes this thread's blocks have, and how many of these lie idle."""
-    total = idle = 0
-    for size, (blocks, _) in _blocks.of_size.items():
-        total += size * len(blocks)
-        idle += size * sum(sys.getrefcount(blocks[i]) == _ALONE for i in range(len(blocks)))
-    return total, idle
+    idle = 0
+    for size, pool in _blocks.of_size.items():
+        for block, _ in pool.blocks:
+            if sys.getrefcount(block) == _ALONE:
+                idle += size
+    return _blocks.total, idle
 
 
-def _first_unseen(blocks: list[Array]) -> int | None:
-    for i in range(len(blocks)):
-        if sys.getrefcount(blocks[i]) == _ALONE:
-            return i
+def _unseen(pool: _Pool) -> tuple[Array, int] | None:
+    """A block that nobody sees, if there is one among so many. The name here makes it seen before it is judged."""
+    blocks, i = pool.blocks, pool.last
+    pool.asked = True
+    for _ in range(min(len(blocks), LOOKS)):
+        block, start = blocks[i]
+        if sys.getrefcount(block) == _ALONE:
+            pool.last = i
+            return block, start
+        i += 1
+        if i == len(blocks):
+            i = 0
+    if blocks:
+        pool.last = (pool.last + LOOKS // 2) % len(blocks)
     return None
 
 
-def _give_back(wanted: int) -> None:
-    total, idle = held()
-    if idle <= max(IDLE, total - idle):
-        return
-    for size in [size for size in _blocks.of_size if size != wanted]:
-        blocks, starts = _blocks.of_size[size]
-        for i in reversed(range(len(blocks))):
-            if sys.getrefcount(blocks[i]) == _ALONE:
-                del blocks[i], starts[i]
-        if not blocks:
-            del _blocks.of_size[size]
+def _new(size: int) -> tuple[Array, int]:
+    """A new block, put amid those that were looked at: the next round meets only half as many in a row in use."""
+    mine = _blocks
+    mine.fresh += size
+    if 8 * mine.fresh > mine.total:  # not each time: it looks at all blocks
+        mine.fresh = 0
+        total, idle = held()
+        if idle > max(IDLE, total - idle):
+            _give_back(unasked=False)
+    block = np.empty(size + ALIGNMENT, np.uint8)
+    found = block, -int(block.ctypes.data) % ALIGNMENT
+    pool = mine.of_size.setdefault(size, _Pool())
+    pool.blocks.insert(pool.last, found)
+    mine.ids.add(id(block))
+    mine.total += size
+    return found
+
+
+def _give_back(unasked: bool) -> None:
+    """Give back what lies idle, or only what has a size that was not asked for in a while."""
+    mine = _blocks
+    mine.calls = 0
+    for size, pool in list(mine.of_size.items()):
+        if not (unasked and pool.asked):
+            for i in reversed(range(len(pool.blocks))):
+                block, _ = pool.blocks[i]
+                if sys.getrefcount(block) == _ALONE:
+                    del pool.blocks[i]
+                    mine.ids.remove(id(block))
+                    mine.total -= size
+            pool.last = 0
+            if not pool.blocks:
+                del mine.of_size[size]
+        pool.asked = False
 
 
 def _count_alone() -> int:
-    """What `getrefcount` says of a block that nobody holds but the list."""
-    blocks = [np.empty(1, np.uint8)]
-    return sys.getrefcount(blocks[0])
+    """What `getrefcount` says of a block that, besides the name, nothing holds but a pool."""
+    blocks = [(np.empty(1, np.uint8), 0)]
+    block, _ = blocks[0]
+    return sys.getrefcount(block)
 
 
 _ALONE = _count_alone()

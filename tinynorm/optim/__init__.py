@@ -1,6 +1,7 @@
 """Optimizers: how parameters move once `backward` has collected their gradients.
 
-Reading order: rules (the formulas), groups, state, optimizer (what all share), sgd, adam, clip, schedule.
+Reading order: rules (the formulas), groups, state, optimizer (what all share), sgd, adam, clip, schedule; and inplace,
+the rules made fast.
 """
 
 from .adam import Adam, AdamW

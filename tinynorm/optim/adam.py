@@ -6,7 +6,7 @@ from typing import Any
 from ..formulas.types import Array, Namespace
 from ..options import betas as checked_betas
 from ..options import nonnegative
-from . import rules
+from . import inplace, rules
 from .groups import Params
 from .optimizer import Optimizer
 from .state import State
@@ -38,6 +38,7 @@ class Adam(Optimizer):
 
     slots = ("step", "m", "v")
     _rule = staticmethod(rules.adam)
+    in_place = inplace.adam
 
     def __init__(
         self,
@@ -95,6 +96,7 @@ class AdamW(Adam):
     """
 
     _rule = staticmethod(rules.adamw)
+    in_place = inplace.adamw
 
     def __init__(
         self,

@@ -7,9 +7,12 @@ import numpy as np
 from ..backend import as_array
 from ..errors import ArgumentError
 from ..formulas.types import Array
+from ..kernels import buffers, enabled
 from ..options import limit
 from ..tensor import Tensor
 from .groups import Parameters, tensors
+
+BLOCK = 8_192  #: elements of a block, in float64 all of a first-level cache or less
 
 
 def clip_grad_norm_(parameters: Parameters, max_norm: float, error_if_nonfinite: bool = True) -> float:
@@ -57,17 +60,43 @@ def clip_grad_norm_(parameters: Parameters, max_norm: float, error_if_nonfinite:
     elif norm > longest:
         for p in members:
             if p.grad is not None:
-                p.grad = as_array((_wide(p.grad) * (longest / norm)).astype(p.dtype))
+                p.grad = _scaled(p.grad, longest / norm)
     return norm
 
 
 def _norm(gradients: list[Array]) -> float:
     """s √(Σ (g/s)²), s being the largest |g|: no square overflows, and the largest of them is 1."""
+    if enabled() and _narrow(gradients) and isfinite(squares := _squares(gradients)):
+        return sqrt(squares)
     largest = [float(abs(g).max()) for g in gradients if g.size]
     if not all(map(isfinite, largest)):
         return nan if any(map(isnan, largest)) else inf
     s = max(largest, default=0.0)
     return s * sqrt(sum(float(((_wide(g) / s) ** 2).sum()) for g in gradients)) if s else 0.0
+
+
+def _squares(gradients: list[Array]) -> float:
+    """Σ g² in float64, which holds the squares of all numbers of the narrow dtypes; s = 1 will do then."""
+    wide, total = np.empty(BLOCK), 0.0
+    for g in gradients:
+        flat = g.reshape(-1)
+        for low in range(0, flat.size, BLOCK):
+            part = flat[low : low + BLOCK]
+            block = wide[: part.size]
+            block[...] = part
+            total += float(np.dot(block, block))
+    return total
+
+
+def _scaled(g: Array, factor: float) -> Array:
+    """A new array, g · factor, rounded once."""
+    if enabled() and g.size > BLOCK and type(g) is np.ndarray and g.dtype.char in "efd":
+        return np.multiply(g, factor, buffers.like(g), dtype=np.float64, casting="same_kind")
+    return as_array((_wide(g) * factor).astype(g.dtype))
+
+
+def _narrow(gradients: list[Array]) -> bool:
+    return all(type(g) is np.ndarray and g.dtype.char in "ef" for g in gradients)
 
 
 def _wide(g: Array) -> Array:

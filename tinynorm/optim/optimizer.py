@@ -5,8 +5,10 @@ from typing import Any
 
 from .. import backend
 from ..formulas.types import Array, Namespace
+from ..kernels import enabled
 from ..tensor import Tensor
 from .groups import Group, Params, make_groups
+from .inplace import InPlace, Runner
 from .state import State, pack, state_dtype, unpack
 
 
@@ -21,7 +23,8 @@ class Optimizer:
     Attributes:
         param_groups: the groups, each a dict with all its options. They are read, and checked, anew at every step, so a
             schedule simply assigns ``group["lr"]``.
-        state: what the rule keeps for each parameter that has moved, by the parameter.
+        state: what the rule keeps for each parameter that has moved, by the parameter. A step may write to
+            these arrays; `state_dict` copies them.
 
     Raises:
         ArgumentError: for an unknown option, a value that makes no sense, no parameters, or one that comes twice, is no
@@ -45,6 +48,7 @@ class Optimizer:
     """
 
     slots: tuple[str, ...] = ()  #: names of what `update` keeps for a parameter; "step" is a count, the others arrays
+    in_place: InPlace | None = None  #: the same rule in place
 
     def __init__(self, params: Params, defaults: Mapping[str, Any]) -> None:
         name = type(self).__name__
@@ -53,6 +57,12 @@ class Optimizer:
         for group, options in zip(self.param_groups, self._options(), strict=True):
             group.update(options)
         self.state: dict[Tensor, State] = {}
+        self._runner = Runner()
+
+    def __init_subclass__(cls) -> None:
+        """A subclass with a rule of its own does not inherit the fast form of another's."""
+        if "in_place" not in vars(cls) and not {"update", "_rule"}.isdisjoint(vars(cls)):
+            cls.in_place = None
 
     def checked(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options as Python numbers. Raises `ArgumentError`, starting with `name`, where one makes no sense."""
@@ -71,15 +81,18 @@ class Optimizer:
             ArgumentError: for an option that was set to something that makes no sense.
             DeviceError: for a gradient that is not on its parameter's device. Nothing has moved then.
         """
+        name, options = f"{type(self).__name__}.step", self._options()
         moves = []
-        for group, options in zip(self.param_groups, self._options(), strict=True):
+        for i, group in enumerate(self.param_groups):
             for p in group["params"]:
-                if p.grad is not None:
-                    xp = backend.common_namespace(f"{type(self).__name__}.step", (p._data, p.grad))
-                    moves.append((xp, p, p.grad, options))
-        for xp, p, g, options in moves:
+                if (g := p.grad) is not None:
+                    backend.common_namespace(name, (p._data, g))
+                    moves.append((p, g, i))
+        if self.in_place is not None and enabled():
+            moves = self._runner.step(self.in_place, moves, options, self.state)
+        for p, g, i in moves:
             with backend.on_device_of(p._data):
-                self._move(xp, p, g, options)
+                self._move(backend.namespace(p._data), p, g, options[i])
 
     def _move(self, xp: Namespace, p: Tensor, g: Array, options: Mapping[str, Any]) -> None:
         dtype = state_dtype(p)

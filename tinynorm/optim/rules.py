@@ -77,10 +77,11 @@ def adam(
     square *= g
     v = beta2 * v
     v += square
-    root = xp.sqrt(v / (1.0 - beta2**t))  # √v̂
+    root = xp.sqrt(v)
+    root *= (1.0 - beta2**t) ** -0.5  # √v̂
     root += eps
-    step = lr / (1.0 - beta1**t) * m  # lr m̂
-    step /= root
+    step = m / root
+    step *= lr / (1.0 - beta1**t)  # lr m̂ / (√v̂ + ε)
     return p - step, m, v
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..formulas.types import Array, Namespace
 from ..options import flag, nonnegative
-from . import rules
+from . import inplace, rules
 from .groups import Params
 from .optimizer import Optimizer
 from .state import State
@@ -41,6 +41,7 @@ class SGD(Optimizer):
     """
 
     slots = ("velocity",)
+    in_place = inplace.sgd
 
     def __init__(
         self,

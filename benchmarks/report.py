@@ -1,0 +1,135 @@
+"""The tables: on the terminal, and as Markdown."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from math import log, prod
+from pathlib import Path
+from typing import Any
+
+from .rows import IMPORT_MILLISECONDS, Line, target
+
+MARKS = ("<!-- measured: begin -->", "<!-- measured: end -->")
+
+
+def amount(line: Line) -> str:
+    """What tinynorm takes, in a unit that suits the group; with its aim, where that is an amount."""
+    value = line.row.found["tinynorm"]
+    if line.row.group == "memory":
+        return f"{value / 2**20:.0f} MiB"
+    if line.row.group == "import":
+        return aim(1e3 * value, IMPORT_MILLISECONDS, ".1f") + " ms"
+    return f"{1e6 * value:.1f} µs" if value < 1e-3 else f"{1e3 * value:.2f} ms"
+
+
+def aim(value: float, bound: float | None, form: str = ".2f") -> str:
+    """A number, and whether it keeps to its bound."""
+    text = format(value, form)
+    return text if bound is None else f"{text} {'≤' if value <= bound else '>'} {bound:g}"
+
+
+def cells(lines: Sequence[Line]) -> list[list[str]]:
+    """A table with its heading: a column for each contestant, with tinynorm's share of its time and the aim."""
+    others = list(dict.fromkeys(other for line in lines for other in line.ratios))
+    many = len({line.row.threads for line in lines}) > 1
+    table = [["task", "size", *(["threads"] if many else []), "tinynorm", *(f"÷ {other}" for other in others)]]
+    for line in lines:
+        ratios = [aim(line.ratios[o], target(line.row, o)) if o in line.ratios else "" for o in others]
+        table.append([line.row.task, size(line), *([str(line.row.threads)] if many else []), amount(line), *ratios])
+    return table
+
+
+def size(line: Line) -> str:
+    """4096 × 1024"""
+    return " × ".join(map(str, line.row.size))
+
+
+def growth_cells(lines: Sequence[Line]) -> list[list[str]]:
+    """As `cells`, with what an element costs, and how many times the time of half the size."""
+    table = [["task", "size", "tinynorm", "ns per element", "× half the size", "÷ 1 thread"]]
+    for _, group in groupby(lines, lambda line: line.row.task):
+        before = None
+        for line in group:
+            own = line.row.found["tinynorm"]
+            one = line.ratios.get("1 thread")
+            table.append([
+                line.row.task, size(line), amount(line), f"{1e9 * own / prod(line.row.size):.3g}",
+                "" if before is None else f"{own / before:.2f}", "" if one is None else f"{one:.2f}",
+            ])  # fmt: skip
+            before = own
+    return table
+
+
+def growth_summary(lines: Sequence[Line]) -> list[str]:
+    """How the time grows over the larger half of each row of sizes, and from where threads pay."""
+    text = []
+    for task, group in groupby(lines, lambda line: line.row.task):
+        found = list(group)
+        if "1 thread" in found[0].ratios:
+            text.append(f"{task}: {pays(found)}")
+            continue
+        upper = found[len(found) // 2 - 1 :]
+        first, last = upper[0].row, upper[-1].row
+        slope = log(last.found["tinynorm"] / first.found["tinynorm"]) / log(prod(last.size) / prod(first.size))
+        text.append(f"{task}: time ~ size^{slope:.2f} from {size(upper[0])} to {size(upper[-1])}; linear is 1")
+    return text
+
+
+def pays(found: Sequence[Line]) -> str:
+    """The size from which on several threads are faster than one."""
+    start = len(found)
+    while start and found[start - 1].ratios["1 thread"] < 1.0:
+        start -= 1
+    return f"they pay from {size(found[start])} on" if start < len(found) else "they pay at none of these sizes"
+
+
+def tables(lines: Iterable[Line]) -> list[tuple[str, list[list[str]]]]:
+    """Each group's name and cells."""
+    by_group: dict[str, list[Line]] = {}
+    for line in lines:
+        by_group.setdefault(line.row.group, []).append(line)
+    return [(name, growth_cells(found) if name == "growth" else cells(found)) for name, found in by_group.items()]
+
+
+def terminal(table: Sequence[Sequence[str]]) -> str:
+    """Columns of equal width, the first two flush left."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return "\n".join(
+        "  ".join(f"{c:<{w}}" if i < 2 else f"{c:>{w}}" for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        for row in table
+    )
+
+
+def markdown(table: Sequence[Sequence[str]]) -> str:
+    """A table of Markdown."""
+    head, *rest = [f"| {' | '.join(row)} |" for row in table]
+    return "\n".join([head, f"| --- | --- |{' ---: |' * (len(table[0]) - 2)}", *rest])
+
+
+def write_markdown(
+    file: Path, tables: Sequence[tuple[str, list[list[str]]]], growth: Sequence[str], notes: Sequence[str]
+) -> None:
+    """The tables and what stands below them, as a file, or in place of what stands between a file's `MARKS`."""
+    parts = []
+    for group, table in tables:
+        parts += [
+            f"### {group}",
+            markdown(table),
+            *(["\n".join(f"- {g}" for g in growth)] if group == "growth" else []),
+        ]
+    text = "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes)]) + "\n"
+    before = file.read_text(encoding="utf-8") if file.exists() else ""
+    if all(mark in before for mark in MARKS):
+        head, tail = before.partition(MARKS[0])[0], before.partition(MARKS[1])[2]
+        text = f"{head}{MARKS[0]}\n\n{text}\n{MARKS[1]}{tail}"
+    file.write_text(text, encoding="utf-8")
+
+
+def setting(found: dict[str, Any]) -> str:
+    """One sentence on the machine."""
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    cores = f", pinned to core{'s' * (len(found['cores']) > 1)} {', '.join(map(str, found['cores']))}"
+    return (
+        f"{found['processor']}, {found['system']}, Python {found['python']}, {versions}; "
+        f"BLAS: {'; '.join(found['blas']) or 'unknown, threadpoolctl is not installed'}; "
+        f"{found['threads']} thread{'s' * (found['threads'] > 1)}{cores * bool(found['cores'])}"
+    )

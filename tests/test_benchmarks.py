@@ -1,0 +1,286 @@
+"""The benchmarks run, and say what they should. No times are judged here: they belong to the machine."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import contestants, measures, processes, report, setting
+from benchmarks.rows import BOTH, GROUPS, NORM_SIZES, STEP_SIZES, Line, Row, merge, target
+from tinynorm import bench
+from tinynorm.__main__ import main
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*options):
+    """``python -m benchmarks`` in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", *options], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+
+
+def without_peers(*options):
+    done = run(*options, "--quick", "--against", "")
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+# Smoke: each benchmark once, at its smallest size
+
+
+TASKS = {
+    "norms": ["RMSNorm forward", "RMSNorm forward + backward", "LayerNorm forward", "LayerNorm forward + backward"],
+    "linear": ["Linear forward + backward"],
+    "step": ["training step, Adam"],
+    "overhead": ["(a * b + c).sum().backward()"],
+    "memory": ["peak of a training step"],
+    "import": ["import, NumPy's done"],
+}
+
+
+def test_every_group_runs_and_is_written(tmp_path):
+    kept = tmp_path / "all.json"
+    done = without_peers("--json", str(kept))
+    rows = [Row(*fields) for fields in json.loads(kept.read_text(encoding="utf-8"))["rows"]]
+    assert [row.task for row in rows] == [task for tasks in TASKS.values() for task in tasks]
+    assert set(TASKS) | {"growth"} == set(GROUPS)
+    for row in rows:
+        assert row.group in TASKS
+        assert row.threads == 1
+        assert all(value > 0 for value in row.found.values()), row
+        assert row.found.keys() >= {"tinynorm", "numpy" if row.group == "import" else "formulas"}
+        assert ("copy" in row.found) == (row.group == "norms")
+        assert row.task in done.stdout
+    assert "÷ copy" in done.stdout
+    assert "OPENBLAS_CORETYPE" not in done.stdout
+
+
+def test_growth_runs_with_threads(tmp_path):
+    kept = tmp_path / "growth.json"
+    done = without_peers("growth", "--threads", "2", "--json", str(kept))
+    rows = [Row(*fields) for fields in json.loads(kept.read_text(encoding="utf-8"))["rows"]]
+    assert {row.task for row in rows} == {
+        "RMSNorm over rows", "RMSNorm over width", "training step over depth", "training step over batch",
+        "RMSNorm, 2 threads",
+    }  # fmt: skip
+    assert all(("1 thread" in row.found) == (row.task == "RMSNorm, 2 threads") for row in rows)
+    assert done.stdout.count("linear is 1") == 4
+    assert "they pay" in done.stdout
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+def test_pytorch_does_the_same_work(tmp_path):
+    kept = tmp_path / "torch.json"
+    done = run("step", "--quick", "--json", str(kept))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(kept.read_text(encoding="utf-8"))
+    assert all("torch" in Row(*fields).found for fields in found["rows"])
+    assert found["settings"][0]["versions"].keys() >= {"numpy", "torch"}
+    assert all(sign in done.stdout for sign in ("÷ torch", "÷ torch fused", " 0.33", " 0.42"))
+
+
+def test_what_was_measured_can_be_shown_again(tmp_path):
+    first, second = tmp_path / "1.json", tmp_path / "2.json"
+    before = without_peers("overhead", "--json", str(first)).stdout
+    without_peers("overhead", "--threads", "2", "--json", str(second))
+    assert run("--read", str(first)).stdout == before
+    files = [tmp_path / "table.md", *([tmp_path / "bars.png"] if find_spec("matplotlib") else [])]
+    options = [part for file in files for part in ("--markdown" if file.suffix == ".md" else "--picture", str(file))]
+    done = run("--read", str(first), str(second), *options)
+    assert done.returncode == 0, done.stderr
+    title, _, head, rule, *lines = files[0].read_text(encoding="utf-8").splitlines()
+    assert title == "### overhead"
+    assert head.startswith("| task | size | threads | tinynorm | ÷ formulas | ÷ numpy |")
+    assert rule == "| --- | --- | ---: | ---: | ---: | ---: |"
+    assert [line.split(" | ")[2] for line in lines[:2]] == ["1", "2"]
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in files[1:])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["nroms"], "'nroms' is none of norms, linear"),
+        (["--against", "torhc"], "'torhc' is none of torch"),
+        (["--read", "nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_misspelt_commands_end_in_one_sentence(options, said, capsys):
+    try:
+        status = command.main(options)
+    except SystemExit as left:
+        status = left.code
+    assert status == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_library_that_is_not_installed_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        command.main(["overhead", "--against", "torch"])
+    assert "torch is not installed; install it with: pip install -e '.[bench]'" in capsys.readouterr().err
+    assert command.arguments([]).against == []
+
+
+def test_a_process_that_fails_is_named():
+    with pytest.raises(processes.Failed, match=r"benchmarks\.worker nonsense .* ended with status 1"):
+        list(processes.run("nonsense", [], 1, quick=True))
+
+
+# How it measures
+
+
+def test_contestants_take_turns():
+    order = []
+    found = bench.alternate({name: lambda name=name: order.append(name) for name in "abc"}, seconds=0.0, least=3)
+    turns = [name for name, before in zip(order, [None, *order], strict=False) if name != before]
+    # Each to warm up, then three rounds, begun by a, b and c; who ends one round and begins the next shows once.
+    assert "".join(turns) == "abc" + "abc" + "bca" + "cab"
+    assert found.keys() == {*"abc"}
+
+
+def test_a_sample_waits_for_what_it_began():
+    events = []
+    bench.alternate({"a": lambda: events.append("call")}, 0.0, 1, finish=lambda: events.append("finish"))
+    assert events[-1] == "finish"
+    assert events.count("finish") == 3  # twice before, then the sample
+
+
+def test_measuring_processes_start_from_a_clean_environment(monkeypatch):
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "TINYNORM_KERNELS"):
+        monkeypatch.setenv(name, "1")
+    found = setting.environment(2)
+    assert not found.keys() & {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "TINYNORM_KERNELS"}
+    assert found["OPENBLAS_NUM_THREADS"] == "2"
+
+
+def test_contestants_that_disagree_are_not_measured():
+    one = np.ones(3, np.float32)
+    measures.agree("ones", {"a": lambda: one, "b": lambda: [one + 1e-6]})
+    with pytest.raises(SystemExit, match="a and b do not agree on ones"):
+        measures.agree("ones", {"a": lambda: one, "b": lambda: one * 1.01})
+
+
+@pytest.mark.parametrize("library", [*contestants.PEERS, ""])
+def test_every_library_computes_the_same(library):
+    """Nothing would be measured otherwise; here all of it is asked at small sizes."""
+    if library and find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    made = contestants.all_of(library)
+    x, dy, weight, bias = measures.normal(1, (6, 5), (6, 5), (5,), (5,))
+    for kind, parameters in (("rms_norm", (weight,)), ("layer_norm", (weight, bias))):
+        pairs = {c.name: c.norm(kind, x, parameters, dy) for c in made if hasattr(c, "norm")}
+        measures.agree(kind, {name: pair[0] for name, pair in pairs.items()})
+        measures.agree(kind, {name: pair[1] for name, pair in pairs.items()})
+    matrix = measures.normal(2, (5, 5))[0]
+    measures.agree("linear", {c.name: c.linear(x, (matrix, bias), dy) for c in made if hasattr(c, "linear")})
+    steps = measures.step_calls(made, (8, 16, 1))
+    for _ in range(3):  # so that Adam's steps are compared too
+        measures.agree("step", steps)
+
+
+# The numbers
+
+
+def test_a_document_takes_the_tables_between_its_marks(tmp_path):
+    document = tmp_path / "document.md"
+    first, last = report.MARKS
+    document.write_text(f"# Title\n\n{first}\nold\n{last}\n\nRest\n", encoding="utf-8")
+    for _ in range(2):  # a second time as well as the first
+        report.write_markdown(document, [("norms", [["a", "b"], ["1", "2"]])], [], ["a note"])
+        assert document.read_text(encoding="utf-8") == (
+            f"# Title\n\n{first}\n\n### norms\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\n- a note\n\n{last}\n\nRest\n"
+        )
+
+
+def test_the_documentation_has_the_marks():
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert [text.count(mark) for mark in report.MARKS] == [1, 1]
+
+
+def measured(group, task, size, threads=1, **found):
+    return Row(group, task, size, threads, found)
+
+
+def test_ratios_belong_to_the_process_that_measured_both():
+    first = measured("step", "a", (1,), tinynorm=2.0, torch=4.0)
+    second = measured("step", "a", (1,), tinynorm=3.0, jax=4.0, torch=3.0)
+    (line,) = merge([first, second])
+    assert line.row is first
+    assert line.ratios == {"torch": 0.5, "jax": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("group", "task", "size", "other", "one", "two"),
+    [
+        ("norms", f"RMSNorm {BOTH}", NORM_SIZES[0], "torch", 0.27, 0.40),
+        ("norms", "RMSNorm forward", (128, 256), "torch", None, None),
+        ("norms", "RMSNorm forward", (512, 1024), "torch", 0.55, None),
+        ("norms", "RMSNorm forward", (4096, 1024), "torch", 0.55, 0.55),
+        ("norms", "RMSNorm forward", (4096, 1024), "copy", 2.2, 2.4),
+        ("norms", f"RMSNorm {BOTH}", (16384, 768), "copy", 2.6, 2.9),
+        ("norms", f"RMSNorm {BOTH}", (65536, 64), "copy", None, None),
+        ("norms", f"LayerNorm {BOTH}", (65536, 64), "torch", 2.2, 2.5),
+        ("norms", f"LayerNorm {BOTH}", (16384, 768), "torch", 1.0, 2.5),
+        ("norms", f"LayerNorm {BOTH}", (512, 1024), "torch", 1.5, 2.5),
+        ("linear", "Linear", (128, 256, 256), "torch", 1.05, 1.08),
+        ("step", "a step", STEP_SIZES[2], "torch fused", 1.15, 1.15),
+        ("overhead", "a graph", (8,), "torch", 0.12, None),
+        ("memory", "a peak", STEP_SIZES[2], "torch", 1.0, None),
+        ("memory", "a peak", STEP_SIZES[2], "jax", None, None),
+    ],
+)
+def test_aims(group, task, size, other, one, two):
+    assert target(measured(group, task, size), other) == one
+    assert target(measured(group, task, size, threads=2), other) == two
+
+
+def test_the_table_shows_ratio_beside_aim():
+    lines = merge([
+        measured("overhead", "a graph", (8,), tinynorm=6e-6, torch=60e-6),
+        measured("overhead", "another", (9,), tinynorm=9e-3, torch=60e-3, copy=3e-3),
+    ])  # fmt: skip
+    assert report.cells(lines) == [
+        ["task", "size", "tinynorm", "÷ torch", "÷ copy"],
+        ["a graph", "8", "6.0 µs", "0.10 ≤ 0.12", ""],
+        ["another", "9", "9.00 ms", "0.15 > 0.12", "3.00"],
+    ]
+
+
+def test_growth_says_how_much_and_from_where():
+    quadratic = [Line(measured("growth", "x", (n,), tinynorm=1e-6 * n * n), {}) for n in (1, 2, 4, 8)]
+    assert report.growth_summary(quadratic) == ["x: time ~ size^2.00 from 2 to 8; linear is 1"]
+    assert [row[4] for row in report.growth_cells(quadratic)] == ["× half the size", "", "4.00", "4.00", "4.00"]
+    paying = [
+        Line(measured("growth", "x", (n,), tinynorm=1.0), {"1 thread": r})
+        for n, r in ((1, 0.9), (2, 1.3), (4, 0.8), (8, 0.6))
+    ]
+    assert report.growth_summary(paying) == ["x: they pay from 4 on"]
+    assert report.growth_summary(paying[:2]) == ["x: they pay at none of these sizes"]
+
+
+# python -m tinynorm bench
+
+
+def test_the_short_version_prints_a_table(capsys):
+    assert main(["bench", "--quick"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["device", "shape", "pass", "copy", "RMSNorm", "LayerNorm", "saved"]
+    assert lines[1].startswith("cpu     8 × 64        forward ")
+    assert lines[2].startswith("cpu     8 × 64        forward + backward ")
+
+
+def test_the_short_version_prints_json(capsys):
+    assert main(["bench", "--quick", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["threads"] >= 1
+    devices = {"cpu"} if found["gpu"] else {"cpu", "cuda"}
+    assert {row["device"] for row in found["rows"]} == devices
+    row = found["rows"][0]
+    assert row.keys() == {"device", "shape", "pass", "copy", "rms_norm", "layer_norm", "less"}
+    assert row["less"] == pytest.approx(1 - row["rms_norm"] / row["layer_norm"])
