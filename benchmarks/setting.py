@@ -43,7 +43,7 @@ def describe(libraries: list[str]) -> dict[str, Any]:
             blas.append(" ".join(str(word) for word in words if word is not None))
     return {
         "processor": _processor(),
-        "system": platform.platform(),
+        "system": platform.system(),
         "python": platform.python_version(),
         "versions": versions,
         "blas": sorted(blas),
