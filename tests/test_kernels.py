@@ -301,3 +301,20 @@ def test_a_tiled_row_acts_on_every_row(height: int, width: int) -> None:
     assert tile is not None
     blocks.apply_row(np.subtract, rows, tile, out)
     np.testing.assert_array_equal(out, rows - row)
+
+
+@pytest.mark.parametrize("width", [3, 64])
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+def test_gradients_of_weights_do_not_drift_over_many_equal_rows(kind, width):
+    """Equal terms are the worst case: a running total of 100,000 of them is off by hundreds of eps."""
+    rng, n = np.random.default_rng(0), 100_000
+    x, dy = (np.tile(rng.normal(size=(1, width)).astype(np.float32), (n, 1)) for _ in range(2))
+    w = tn.tensor(np.ones(width, np.float32), requires_grad=True)
+    b = tn.tensor(np.zeros(width, np.float32), requires_grad=True)
+    y = F.rms_norm(x, width, w) if kind == "rms" else F.layer_norm(x, width, w, b)
+    y.backward(dy)
+    row, sent = x[0].astype(np.float64), dy[0].astype(np.float64)
+    c = row if kind == "rms" else row - row.mean()
+    np.testing.assert_allclose(w.grad / n, sent * c / np.sqrt((c * c).mean() + 1e-5), rtol=2e-6)
+    if kind == "layer":
+        np.testing.assert_allclose(b.grad / n, sent, rtol=4 * np.finfo(np.float32).eps)
