@@ -353,12 +353,18 @@ def test_without_eps_a_part_of_no_size_leaves_the_rest_without_limit(eps_mode, w
 
 @pytest.mark.parametrize("eps", [0.0, 1e-12, 1e-5])
 @pytest.mark.parametrize("value", [1.0, -3.0, 1e-3, 1e20, 1e-42])
-def test_rows_of_one_number(value, eps):
-    """x / √(x² + ε) has the slope ε / (x² + ε)^(3/2), which is far below the rounding of r (1 − h²)."""
+@pytest.mark.parametrize("options", [{}, {"weight_offset": 1.0}, {"eps_mode": "outside"}])
+def test_rows_of_one_number(value, eps, options):
+    """x / √(x² + ε) has the slope ε / (x² + ε)^(3/2), which is far below the rounding of r (1 − h²).
+
+    x / (|x| + ε) has the slope ε / (|x| + ε)².
+    """
     x = SINGLE(value)
     leaf = tn.tensor([[x]], requires_grad=True)
-    F.rms_norm(leaf, 1, eps=eps).backward([[2.0]])
-    exact = 2 * mp.mpf(eps) / (mp.mpf(float(x)) ** 2 + mp.mpf(eps)) ** 1.5
+    F.rms_norm(leaf, 1, np.zeros(1, SINGLE) if "weight_offset" in options else None, eps, **options).backward([[2.0]])
+    size = mp.fabs(mp.mpf(float(x)))
+    root = size + mp.mpf(eps) if "eps_mode" in options else (size**2 + mp.mpf(eps)) ** 1.5
+    exact = 2 * mp.mpf(eps) / (root**2 if "eps_mode" in options else root)
     np.testing.assert_allclose(float(leaf.grad[0, 0]), float(exact), rtol=1e-6, atol=1e-45)
 
 

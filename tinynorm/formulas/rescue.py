@@ -79,6 +79,11 @@ def _rescaled(xp: Namespace, x: Array, fine: Array, axis: Axes, eps: float, alre
     return u * r, r / already / scale
 
 
-def left_over(dh: Array, h: Array, r: Array, eps: float) -> Array:
-    """r (h̄ − h² h̄) = ε r³ h̄ where h² = 1 − ε r², of which the general formula would keep nothing but roundings"""
-    return dh * (eps * r * r) * r if eps else dh * (0.0 * h)
+def left_over(dh: Array, h: Array, r: Array, eps: float, outside: bool = False) -> Array:
+    """r (h̄ − h² h̄) = ε r³ h̄ where h² = 1 − ε r², of which the general formula would keep nothing but roundings
+
+    With ε beside the root, ∂h/∂x is ε r².
+    """
+    if not eps:
+        return dh * (0.0 * h)
+    return dh * (eps * r if outside else eps * r * r) * r

@@ -20,7 +20,7 @@ whose code adds ε to the root; Gemma's code, for 1 + w.
 from math import inf, sqrt
 from typing import Any
 
-from .rescue import fits, out_of_range, reciprocal, row_scale
+from .rescue import fits, left_over, out_of_range, reciprocal, row_scale
 from .summation import average, reduced_count, total
 from .types import Array, Axes, Forward, Namespace
 
@@ -55,7 +55,7 @@ def rms_norm_variant(
     y = y if gain is None else y * gain
     y = y if bias is None else y + bias
     t = root * reciprocal(xp, s)  # where s is 0, so is h, whatever t
-    return y, (h, r, t, gain, axis, reduced_count(part.shape, axis))
+    return y, (h, r, t, gain, axis, reduced_count(part.shape, axis), eps, outside)
 
 
 def _unlimited(xp: Namespace, x: Array, h: Array, root: Array) -> Array:
@@ -73,11 +73,13 @@ def _roots(xp: Namespace, part: Array, axis: Axes, eps: Any, outside: bool) -> t
 
 def rms_norm_variant_backward(xp: Namespace, dy: Array, cache: tuple[Any, ...]) -> tuple[Array, Array | None, Array]:
     """h̄ = ȳ (o + w) ;   x̄ = r (h̄ − t h · (Σ h̄ h) / k), without the second term beyond k ;   w̄ = Σ ȳ h ;   b̄ = Σ ȳ"""
-    h, r, t, gain, axis, k = cache
+    h, r, t, gain, axis, k, eps, outside = cache
     dh = dy if gain is None else dy * gain
     through_s = t * total(xp, dh * h, axis, keepdims=True) / k
     if reduced_count(h.shape, axis) == k:
         dx = r * (dh - h * through_s)
     else:
         dx = r * xp.concatenate([dh[..., :k] - h[..., :k] * through_s, dh[..., k:]], axis=-1)
+    if h.size == r.size:
+        dx = left_over(dh, h, r, eps, outside)
     return dx, None if gain is None else dy * h, dy
