@@ -1,4 +1,7 @@
-"""What several test files share: the cases that are always tried, how one call is run, and an operation."""
+"""What several test files share: the cases that are always tried, an operation, and the norms by hand."""
+
+import math
+from typing import Any
 
 import pytest
 
@@ -44,3 +47,17 @@ def run(call, inputs, dy, **options):
     y = call(*tensors, **options)
     y.backward(dy)
     return y.numpy(), [t.grad for t in tensors if t.requires_grad]
+
+
+# The norms of one row
+
+
+def rms_row(row: Any, eps: float) -> list[float]:
+    """By hand, as it were: sums that are exact until they are rounded."""
+    rms = math.sqrt(math.fsum(v * v for v in row) / len(row) + eps)
+    return [v / rms for v in row]
+
+
+def layer_row(row: Any, eps: float) -> list[float]:
+    mean = math.fsum(row) / len(row)
+    return rms_row([v - mean for v in row], eps)

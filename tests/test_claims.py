@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import layer_row, rms_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -344,17 +345,6 @@ def test_residual_variance_at_initialization(placement: str, seed: int) -> None:
 
 
 # The worked example of two tokens
-
-
-def rms_row(row: Any, eps: float) -> list[float]:
-    """By hand, as it were: sums that are exact until they are rounded."""
-    rms = math.sqrt(math.fsum(v * v for v in row) / len(row) + eps)
-    return [v / rms for v in row]
-
-
-def layer_row(row: Any, eps: float) -> list[float]:
-    mean = math.fsum(row) / len(row)
-    return rms_row([v - mean for v in row], eps)
 
 
 def normed(kind: str, x: Any, g: Any = None, b: Any = None) -> tn.Tensor:

@@ -318,3 +318,10 @@ def test_gradients_of_weights_do_not_drift_over_many_equal_rows(kind, width):
     np.testing.assert_allclose(w.grad / n, sent * c / np.sqrt((c * c).mean() + 1e-5), rtol=2e-6)
     if kind == "layer":
         np.testing.assert_allclose(b.grad / n, sent, rtol=4 * np.finfo(np.float32).eps)
+
+
+@pytest.mark.parametrize("chosen", ["many", "0", "-1", "1.5"])
+def test_a_number_of_threads_that_is_none_is_refused_by_name(chosen, monkeypatch):
+    monkeypatch.setenv("TINYNORM_NUM_THREADS", chosen)
+    with pytest.raises(tn.errors.ArgumentError, match="TINYNORM_NUM_THREADS: must be an integer >= 1"):
+        threads._at_the_start()

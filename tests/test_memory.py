@@ -714,3 +714,18 @@ def test_read_only_data_is_copied_so_that_it_can_be_learned():
     p.grad = np.ones((2, 2), np.float32)
     tn.optim.SGD([p], lr=0.5).step()
     np.testing.assert_array_equal(p.data, 0.5)
+
+
+@pytest.mark.parametrize("through_a_view", [False, True])
+def test_a_result_that_is_its_inputs_own_array_is_watched_with_it(through_a_view):
+    @tn.op("same")
+    def same(xp, x):
+        return (x[:] if through_a_view else x), None
+
+    same.backward(lambda xp, dy, cache: dy)
+    x = tn.tensor([1.0, 2.0], requires_grad=True)
+    y = same(x)
+    z = (y * y).sum()
+    x.data[0] = 5.0
+    with pytest.raises(tn.errors.GraphError, match="changed in place"):
+        z.backward()

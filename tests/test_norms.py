@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import layer_row, rms_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,16 +33,6 @@ def apply_norm(kind: str, x: Any, shape: Any, weight: Any = None, bias: Any = No
 
 
 # The definitions
-
-
-def rms_row(row: Any, eps: float) -> list[float]:
-    rms = math.sqrt(math.fsum(v * v for v in row) / len(row) + eps)
-    return [v / rms for v in row]
-
-
-def layer_row(row: Any, eps: float) -> list[float]:
-    mean = math.fsum(row) / len(row)
-    return rms_row([v - mean for v in row], eps)
 
 
 def by_rows(kind: str, x: Any, axes: int = 1, weight: Any = None, bias: Any = None, eps: float = EPS) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 
 from .backend import fingerprint, is_array
 
-NUMBERS = frozenset((type(None), bool, int, float, str))  #: what a cache holds besides arrays
+NO_ARRAYS = frozenset((type(None), bool, int, float, str))  #: what a cache holds besides arrays
 
 
 class Memory:
@@ -79,7 +79,7 @@ def cached_arrays(cache: Any) -> list[Any]:
             rest.extend(part)
         elif kind is np.ndarray:
             found.append(part)
-        elif kind in NUMBERS:
+        elif kind in NO_ARRAYS:
             continue
         elif isinstance(part, dict):
             rest.extend(part.values())

@@ -19,7 +19,7 @@ from .errors import DeviceError, DTypeError, GraphError, ShapeError
 from .formulas.types import Array, Axis, Shape
 from .graph import Leaf, Node, Source
 from .kernels import Fast
-from .memory import Guard, Memory, cached_blocks, owner
+from .memory import NO_ARRAYS, Guard, Memory, cached_blocks, owner
 from .op import Op
 from .options import finite
 
@@ -197,7 +197,8 @@ def _recorded(
     params: dict[str, Any],
 ) -> "Tensor":
     """The result as a Tensor, with a node where a gradient is wanted."""
-    result = Tensor._wrap(y, None if y.base is None else _memory_of(y, tensors), None)
+    alone = y.base is None and all(t._data is not y for t in tensors)
+    result = Tensor._wrap(y, None if alone else _memory_of(y, tensors), None)
     if True not in needs or y.dtype.kind != "f":
         return result
     inputs = []
@@ -231,12 +232,9 @@ def _may_hold(cache: Any, results: "list[Tensor]") -> bool:
             for t in results:
                 if t._data is part or t._data.base is not None:
                     return True
-        elif type(part) not in NOTHING:
+        elif type(part) not in NO_ARRAYS:
             return True
     return False
-
-
-NOTHING = frozenset((type(None), bool, int, float, str))
 
 
 def _operand(name: str, value: Any) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from ..errors import ArgumentError
 from ..options import count
 
 T = TypeVar("T")
@@ -32,7 +33,7 @@ class _Team:
 
         with self.lock:
             if self.pool is None or self.process != os.getpid():
-                self.pool = ThreadPoolExecutor(self.size - 1, thread_name_prefix="tinynorm")
+                self.pool = ThreadPoolExecutor(max(1, self.size - 1), thread_name_prefix="tinynorm")
                 self.process = os.getpid()
             return self.pool
 
@@ -88,4 +89,11 @@ def each(run: Callable[[T], R], parts: Sequence[T], size: int) -> list[R]:
     return found
 
 
-set_num_threads(int(os.environ.get("TINYNORM_NUM_THREADS") or cores()))
+def _at_the_start() -> int:
+    chosen = os.environ.get("TINYNORM_NUM_THREADS") or str(cores())
+    if not chosen.isdecimal() or int(chosen) < 1:
+        raise ArgumentError(f"TINYNORM_NUM_THREADS: must be an integer >= 1, not {chosen!r}")
+    return int(chosen)
+
+
+set_num_threads(_at_the_start())
