@@ -15,6 +15,7 @@ from .errors import DeviceError
 from .formulas.types import Array, Namespace
 
 CPU = "cpu"
+HERE: AbstractContextManager[Any] = nullcontext()  # the host has one device
 
 
 def is_device_array(value: Any) -> bool:
@@ -112,8 +113,8 @@ def copy(array: Array) -> Array:
 
 def on_device_of(array: Array) -> AbstractContextManager[Any]:
     """CuPy computes on the current device: inside, it is the array's. Nothing to do on the host."""
-    if not is_device_array(array):
-        return nullcontext()
+    if type(array) is np.ndarray or not is_device_array(array):
+        return HERE
     context: AbstractContextManager[Any] = sys.modules["cupy"].cuda.Device(array.device.id)
     return context
 

@@ -11,7 +11,6 @@ from .checks import floating
 from .errors import DTypeError, GraphError, ShapeError
 from .formulas.types import Array
 from .graph import Leaf, Node, Source, closed, fit, inputs_first, own, topological_order, walk
-from .kernels import Fast
 from .memory import Guard, Memory
 from .op import Op
 from .tensor import Tensor, apply, as_tensor, cotangent, fresh, operand
@@ -165,7 +164,7 @@ def _run_again(needed: Needed) -> dict[Node, Any]:
         if node in needed:
             y, caches[node] = _attempt(op.name, op.evaluate, recorded, inputs, node.needs, node.params)
             result = op.rounded(operand(op.name, y), inputs)
-            if type(node.cache) is not Fast and not _agree(node.cache, caches[node]):
+            if node.kernel is None and not _agree(node.cache, caches[node]):
                 raise GraphError(
                     f"grad: {op.name} cannot be differentiated again, because its forward gives other numbers than "
                     "those that were recorded; += on a view of an array, random numbers, or a write to an array "
@@ -232,7 +231,7 @@ def _known_to(sources: list[Source], y: Tensor) -> Tensor:
     if y._source is not None:
         return y
     n, xp = len(sources), backend.namespace(y._data)
-    node = Node(_CONSTANT, xp, y._data, tuple(sources), (True,) * n, (None,) * n, {"y": y._data}, None, ())
+    node = Node(_CONSTANT, xp, y._data, tuple(sources), (True,) * n, (None,) * n, {"y": y._data}, None)
     return Tensor._wrap(y._data, y._memory, node)
 
 

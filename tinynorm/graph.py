@@ -6,7 +6,7 @@ graph at once, and no reference cycle can form.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ContextDecorator, contextmanager, nullcontext
+from contextlib import ContextDecorator, contextmanager
 from contextvars import ContextVar
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from operator import attrgetter
@@ -19,7 +19,7 @@ from .convert import computed
 from .errors import DTypeError, GraphError, ShapeError
 from .formulas.summation import total
 from .formulas.types import Array, Namespace
-from .kernels import buffers
+from .kernels import Kernel, buffers
 from .memory import Guard, cached_blocks, owner
 from .op import Op
 
@@ -31,7 +31,7 @@ _closed: ContextVar[bool] = ContextVar("tinynorm_closed", default=False)
 
 def is_recording() -> bool:
     """Whether operations are recorded here, that is, outside of every `no_grad`."""
-    return _pauses.get() == 0 or _closed.get()
+    return _pauses.get() == 0
 
 
 def is_closed() -> bool:
@@ -44,7 +44,8 @@ def closed() -> Iterator[None]:
     """Record everything inside, whatever a formula says, and let no Tensor become a plain number or array there."""
     token = _closed.set(True)
     try:
-        yield
+        with recording():
+            yield
     finally:
         _closed.reset(token)
 
@@ -92,10 +93,12 @@ class no_grad(ContextDecorator):
     """
 
     def __enter__(self) -> None:
-        _pauses.set(_pauses.get() + 1)
+        if not _closed.get():
+            _pauses.set(_pauses.get() + 1)
 
     def __exit__(self, *exception: object) -> None:
-        _pauses.set(_pauses.get() - 1)
+        if not _closed.get():
+            _pauses.set(_pauses.get() - 1)
 
     def __call__(self, function: F) -> F:
         """Decorate a function."""
@@ -128,15 +131,16 @@ class Node:
         sources: for each input its `Leaf` or `Node`, or None where no gradient is wanted.
         needs: for each input whether a gradient is wanted.
         inputs: for each input what it was: a number, None, or the guard of an array. None also for the result of
-            another node, which `replay` computes again.
+            another node that nobody else sees yet: `replay` computes it again, and its node has the guard if somebody
+            comes to see it.
         params: the operation's options.
         cache: what the backward formula needs; None once it has been freed.
-        guards: how to notice that something in the cache was overwritten that is no leaf or constant.
+        kernel: whose backward reads the cache; None for the formula's.
     """
 
     __slots__ = (
-        "__weakref__", "cache", "depth", "dtype", "guards", "inputs", "needs", "op", "params", "shape", "sources",
-        "xp",
+        "__weakref__", "cache", "depth", "dtype", "guard", "inputs", "kernel", "needs", "op", "params", "shape",
+        "sources", "xp",
     )  # fmt: skip
     depth: int  #: more than that of each source; negative once freed
 
@@ -150,7 +154,7 @@ class Node:
         inputs: tuple[Any, ...],
         params: dict[str, Any],
         cache: Any,
-        guards: Sequence[Guard],
+        kernel: Kernel | None = None,
     ) -> None:
         self.op = op
         self.xp = xp
@@ -161,7 +165,8 @@ class Node:
         self.inputs = inputs
         self.params = params
         self.cache = cache
-        self.guards = guards
+        self.kernel = kernel
+        self.guard: Guard | None = None  # of the result, made when its memory is shared or about to be handed out
         depth = 0
         for source in sources:
             if source is not None and source.depth >= depth:
@@ -180,21 +185,22 @@ class Node:
                 f"backward: the graph behind {self.op.name} was freed by an earlier backward, or by one that failed; "
                 "to walk it again, call that one with retain_graph=True"
             )
-        for guard in self.guards:
-            if guard.changed():
-                raise self._changed(guard)
         if self.op.keeps:
-            # An input matters only if the cache looks into it, which need not be found out unless something is amiss.
-            for kept in self.inputs:
-                suspicious = type(kept) is Guard and (kept.checksum is not None or kept.memory.version != kept.version)
-                if suspicious and id(owner(kept.array)) in cached_blocks(self.cache) and kept.changed():
-                    raise self._changed(kept)
+            self._check_kept(self.guard)
+            for kept, source in zip(self.inputs, self.sources, strict=True):
+                self._check_kept(source.guard if kept is None and type(source) is Node else kept)
+
+    def _check_kept(self, kept: Any) -> None:
+        """An array matters only if the cache looks into it, which need not be found out unless something is amiss."""
+        if type(kept) is Guard and (kept.checksum is not None or kept.memory.version != kept.version):
+            if id(owner(kept.array)) in cached_blocks(self.cache) and kept.changed():
+                raise self._changed(kept)
 
     def check_inputs(self) -> None:
         """Raise `GraphError` when the node cannot be run again, because an input is gone or no longer what it was."""
         self.check()
-        for kept in self.inputs:
-            if isinstance(kept, Guard) and kept.changed():
+        for kept, source in zip(self.inputs, self.sources, strict=True):
+            if type(kept) is Guard and type(source) is not Node and kept.changed():
                 raise self._changed(kept)
 
     def _changed(self, guard: Guard) -> GraphError:
@@ -216,34 +222,47 @@ class Node:
             for source, kept in zip(self.sources, self.inputs, strict=True)
         ]
 
-    def pull_back(self, dy: Array, needs: tuple[bool, ...] | None = None) -> "list[Array | None]":
-        """The gradients of this node's inputs, each in the shape and dtype of its input; None where none is needed."""
-        if needs is None:
-            needs = self.needs
-        gradients = self.op.pull_back(self.xp, dy, self.cache, needs)
-        fitted: list[Array | None] = []
-        for source, gradient, needed in zip(self.sources, gradients, needs, strict=True):
-            if not needed or gradient is None or source is None:
-                fitted.append(None)
-            elif (
-                type(gradient) is np.ndarray
-                and gradient.dtype is source.dtype
-                and gradient.shape == source.shape
-                and gradient.dtype.char != "e"
-            ):
-                fitted.append(gradient)
-            else:
-                name = self.op.name
-                whole = computed(f"backward: {name}", "a gradient", gradient)
-                fitted.append(fit(name, self.xp, whole, source))
-        return fitted
+    def pull_back(self, dy: Array, needs: tuple[bool, ...] | None = None) -> "tuple[Array | None, ...]":
+        """The gradients of this node's inputs, each in the shape and dtype of its input; None where none is needed.
+
+        Of an input that is no source there may be one, too, which is of no account.
+        """
+        if self.kernel is None:
+            gradients = self.op.pull_back(self.xp, dy, self.cache, needs or self.needs)
+        else:
+            gradients = self.kernel.backward(dy, self.cache, needs or self.needs)
+        if needs is not None:
+            gradients = tuple([g if needed else None for g, needed in zip(gradients, needs, strict=True)])
+        for source, gradient in zip(self.sources, gradients, strict=True):
+            if not (source is None or gradient is None or _fits(gradient, source)):
+                return self._fitted(gradients)
+        return gradients
+
+    def _fitted(self, gradients: "tuple[Array | None, ...]") -> "tuple[Array | None, ...]":
+        name = self.op.name
+        return tuple(
+            None
+            if source is None or gradient is None
+            else fit(name, self.xp, computed(f"backward: {name}", "a gradient", gradient), source)
+            for source, gradient in zip(self.sources, gradients, strict=True)
+        )
 
     def free(self) -> None:
         """Let go of everything that was kept for the backward."""
-        self.depth, self.sources, self.inputs, self.cache, self.guards = -1, (), (), None, ()
+        self.depth, self.sources, self.inputs, self.cache = -1, (), (), None
 
 
 Source = Leaf | Node
+
+
+def _fits(gradient: Any, source: Source) -> bool:
+    """Whether `fit` would leave it as it is."""
+    return (
+        type(gradient) is np.ndarray
+        and gradient.dtype is source.dtype
+        and gradient.shape == source.shape
+        and gradient.dtype.char != "e"
+    )
 
 
 def fit(name: str, xp: Namespace, gradient: Array, source: Source) -> Array:
@@ -276,12 +295,9 @@ def backward(root: Source, gradient: Array, retain_graph: bool) -> None:
     for node in nodes:
         node.check()
     cotangents = {root: gradient}
-    with NOWHERE if type(gradient) is np.ndarray else on_device_of(gradient):
+    with on_device_of(gradient):
         walk(nodes, cotangents, Node.pull_back, free=not retain_graph)
         _deliver(cotangents, gradient)
-
-
-NOWHERE: AbstractContextManager[Any] = nullcontext()  # on the host there is no device to choose
 
 
 def walk(
@@ -356,16 +372,16 @@ def inputs_first(*roots: Source) -> list[Node]:
 def topological_order(*roots: Source) -> list[Node]:
     """Each node once, every one before all of its sources, which lie less deep. A loop: graphs may be very long."""
     found: list[Node] = []
-    seen: set[Source] = set()
-    stack: list[Source] = list(roots)
+    seen: set[Node] = set()
+    stack = [root for root in roots if isinstance(root, Node)]
     while stack:
-        source = stack.pop()
-        if type(source) is Node and source not in seen:
-            seen.add(source)
-            found.append(source)
-            for below in reversed(source.sources):
-                if type(below) is Node:
-                    stack.append(below)
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            found.append(node)
+            for source in node.sources[::-1]:
+                if type(source) is Node:
+                    stack.append(source)
     found.sort(key=DEPTH, reverse=True)
     return found
 

@@ -97,6 +97,6 @@ def cached_blocks(cache: Any) -> set[int]:
 
 def owner(array: Any) -> Any:
     """The array whose memory this one looks into: itself, unless it is a view."""
-    while (base := array.base) is not None and is_array(base):
+    while (base := array.base) is not None and (type(base) is np.ndarray or is_array(base)):
         array = base
     return array

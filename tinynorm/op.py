@@ -10,7 +10,7 @@ import numpy as np
 from .convert import computed
 from .errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, TinynormError
 from .formulas.types import Array, Namespace
-from .kernels import Fast, Kernel, enabled
+from .kernels import Kernel, enabled
 
 Formula = Callable[..., Any]
 
@@ -73,26 +73,32 @@ class Op:
         y, cache = self.evaluate(xp, inputs, needs, params)
         return self.rounded(computed(self.name, WHAT, y), inputs), cache
 
-    def run_plain(self, arrays: tuple[Any, ...], needs: tuple[bool, ...], params: dict[str, Any]) -> tuple[Array, Any]:
-        """The same as `run`, for NumPy's arrays of dtypes that formulas compute in, and numbers."""
-        if not self.late and self.check is not None:
-            self.check(self.name, *arrays, **params)
+    def run_plain(
+        self, arrays: Sequence[Any], needs: tuple[bool, ...], params: dict[str, Any]
+    ) -> tuple[Array, Any, Kernel | None]:
+        """The same as `run`, for NumPy's arrays of dtypes that formulas compute in, and numbers.
+
+        The third result is the kernel whose backward can read the cache; None where the formula has made it.
+        """
         kernel = self.kernel
         if kernel is not None and enabled() and kernel.suits(*arrays, **params):
             found = kernel.forward(needs, *arrays, **params)
             if found is not None:
-                return found[0], Fast(kernel, found[1])
-        options = {**params, "needs": needs} if self.forward_needs else params
+                return found[0], found[1], kernel
+        if not self.late and self.check is not None:
+            self.check(self.name, *arrays, **params)
         try:
-            result = self._forward(np, *arrays, **options)
+            if self.forward_needs:
+                result = self._forward(np, *arrays, needs=needs, **params)
+            else:
+                result = self._forward(np, *arrays, **params)
         except (*FORESEEN, TinynormError):
             result = None
         if type(result) is tuple and len(result) == 2:
-            y, cache = result
-            y = np.asarray(y) if isinstance(y, np.generic) else y
+            y = np.asarray(result[0]) if isinstance(result[0], np.generic) else result[0]
             if type(y) is np.ndarray and y.dtype.kind in "fiub":
-                return y, cache
-        return self.run(np, arrays, needs, params)  # once more, where there is time for words
+                return y, result[1], None
+        return *self.run(np, tuple(arrays), needs, params), None  # once more, where there is time for words
 
     def evaluate(
         self, xp: Namespace, inputs: Sequence[Any], needs: tuple[bool, ...], params: dict[str, Any]
@@ -124,8 +130,6 @@ class Op:
 
     def pull_back(self, xp: Namespace, dy: Array, cache: Any, needs: tuple[bool, ...]) -> tuple[Any, ...]:
         """The backward's gradients as a tuple, one per input. Its formula, too, sees float32 in place of float16."""
-        if type(cache) is Fast:
-            return cache.kernel.backward(dy, cache.cache, needs)
         if dy.dtype.char == "e":
             dy = dy.astype(np.float32)
         try:

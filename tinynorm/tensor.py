@@ -7,7 +7,6 @@ gradient is wanted, the wrapping includes a `Node` with the cache; `Tensor.backw
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -18,8 +17,8 @@ from .convert import real_array, real_dtype, sizes
 from .errors import DeviceError, DTypeError, GraphError, ShapeError
 from .formulas.types import Array, Axis, Shape
 from .graph import Leaf, Node, Source
-from .kernels import Fast
-from .memory import NO_ARRAYS, Guard, Memory, cached_blocks, owner
+from .kernels import Kernel
+from .memory import Guard, Memory, owner
 from .op import Op
 from .options import finite
 
@@ -86,7 +85,7 @@ def operand(name: str, value: Any, dtype: Any = None) -> "Tensor":
 
 def fresh(array: Array) -> "Tensor":
     """A constant of an array that nobody else holds."""
-    return Tensor._wrap(array, Memory(), None)
+    return Tensor._wrap(array, None, None)
 
 
 def _constant_one(dtype: str) -> Array:
@@ -139,27 +138,29 @@ def _leaf(name: str, array: Array, requires_grad: bool) -> Leaf | None:
 
 def apply(op: Op, *inputs: Any, **params: Any) -> "Tensor":
     """Run an operation on Tensors, arrays, numbers or None, and record it if a gradient is wanted."""
-    tensors, sources, arrays = [], [], []
+    arrays, sources, needed, numbers = [], [], [], 0
     for value in inputs:
         if isinstance(value, Tensor):
-            array = value._data
+            array, source = value._data, value._source
             if type(array) is not np.ndarray or array.dtype.char not in PLAIN:
                 return _apply_any(op, inputs, params)
-            tensors.append(value)
-            sources.append(value._source)
             arrays.append(array)
+            sources.append(source)
+            needed.append(source is not None)
         elif value is None or type(value) in NUMBERS:
-            sources.append(None)
             arrays.append(value)
+            sources.append(None)
+            needed.append(False)
+            numbers += 1
         else:
             return _apply_any(op, inputs, params)
-    if not tensors:
+    if numbers == len(inputs):
         return _apply_any(op, inputs, params)
-    needs = tuple([source is not None for source in sources])
-    if True in needs and not graph.is_recording():
+    needs = tuple(needed)
+    if True in needed and not graph.is_recording():
         needs = (False,) * len(needs)
-    y, cache = op.run_plain(tuple(arrays), needs, params)
-    return _recorded(op, np, y, cache, inputs, tensors, sources, needs, params)
+    y, cache, kernel = op.run_plain(arrays, needs, params)
+    return _recorded(op, np, y, cache, kernel, inputs, sources, needs, params)
 
 
 PLAIN = "fdlqiB?"  #: dtypes that are computed in as they are
@@ -180,9 +181,9 @@ def _apply_any(op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> "Tens
     recording = graph.is_recording()
     sources = [value._source if recording and isinstance(value, Tensor) else None for value in operands]
     needs = tuple([source is not None for source in sources])
-    with nullcontext() if xp is np or not tensors else backend.on_device_of(tensors[0]._data):
+    with backend.on_device_of(tensors[0]._data) if tensors else backend.HERE:
         y, cache = op.run(xp, arrays, needs, params)
-    return _recorded(op, xp, y, cache, operands, tensors, sources, needs, params)
+    return _recorded(op, xp, y, cache, None, operands, sources, needs, params)
 
 
 def _recorded(
@@ -190,51 +191,28 @@ def _recorded(
     xp: Any,
     y: Array,
     cache: Any,
+    kernel: Kernel | None,
     operands: Sequence[Any],
-    tensors: "list[Tensor]",
     sources: list[Source | None],
     needs: tuple[bool, ...],
     params: dict[str, Any],
 ) -> "Tensor":
     """The result as a Tensor, with a node where a gradient is wanted."""
-    alone = y.base is None and all(t._data is not y for t in tensors)
-    result = Tensor._wrap(y, None if alone else _memory_of(y, tensors), None)
+    result = Tensor._wrap(y, _memory_of(y, operands), None)
     if True not in needs or y.dtype.kind != "f":
         return result
     inputs = []
     for value in operands:
         if not isinstance(value, Tensor):
             inputs.append(value)
-        elif type(value._source) is Node:  # of another node's result nothing is remembered: it can be computed again
-            inputs.append(None)
+        elif value._block is None and type(value._source) is Node:
+            inputs.append(None)  # nobody else sees it
         else:
             inputs.append(value._watched())
-    watched = _watched_results(y, cache, result, tensors) if op.keeps else ()
-    result._source = Node(op, xp, y, tuple(sources), needs, tuple(inputs), params, cache, watched)
+    result._source = node = Node(op, xp, y, tuple(sources), needs, tuple(inputs), params, cache, kernel)
+    if result._block is not None:
+        node.guard = result._watched()
     return result
-
-
-def _watched_results(y: Array, cache: Any, result: "Tensor", tensors: "list[Tensor]") -> Sequence[Guard]:
-    """Guards for those results of operations, this one's included, that the cache looks into."""
-    cache = cache.cache if type(cache) is Fast else cache
-    results = [t for t in tensors if type(t._source) is Node]
-    results.append(result)
-    if not _may_hold(cache, results):
-        return ()
-    blocks = cached_blocks(cache)
-    return [t._watched() for t in results if id(owner(t._data)) in blocks]
-
-
-def _may_hold(cache: Any, results: "list[Tensor]") -> bool:
-    """Whether these need a closer look: false for what is plainly not in a flat cache."""
-    for part in cache if type(cache) is tuple else (cache,):
-        if type(part) is np.ndarray and part.base is None:
-            for t in results:
-                if t._data is part or t._data.base is not None:
-                    return True
-        elif type(part) not in NO_ARRAYS:
-            return True
-    return False
 
 
 def _operand(name: str, value: Any) -> Any:
@@ -255,13 +233,13 @@ def weak_lists(name: str, operands: list[Any]) -> list[Any]:
     return [operand(name, value, dtype) if isinstance(value, (list, tuple)) else value for value in operands]
 
 
-def _memory_of(y: Array, tensors: "list[Tensor]") -> Memory:
-    """The memory of a Tensor that the result is a view of, or else a new one."""
+def _memory_of(y: Array, operands: Sequence[Any]) -> Memory | None:
+    """The memory of a Tensor that the result looks into; None where it has its own."""
     block = owner(y)
-    for t in tensors:
-        if t._data is block or owner(t._data) is block:
+    for t in operands:
+        if isinstance(t, Tensor) and (t._data is block or (t._data.base is not None and owner(t._data) is block)):
             return t._memory
-    return Memory()
+    return None
 
 
 def _operator(op: Op) -> tuple[Callable[["Tensor", Any], "Tensor"], Callable[["Tensor", Any], "Tensor"]]:
@@ -327,6 +305,8 @@ class Tensor:
         """The block of memory that this and perhaps others look into."""
         if self._block is None:
             self._block = Memory()
+            if isinstance(self._source, Node):  # whoever has cached it already must notice a change, too
+                self._source.guard = self._watched()
         return self._block
 
     def _watched(self) -> Guard:
@@ -406,12 +386,14 @@ class Tensor:
     @property
     def shape(self) -> Shape:
         """The size of each axis."""
-        return cast(Shape, self._data.shape)
+        shape: Shape = self._data.shape
+        return shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the elements."""
-        return cast("np.dtype[Any]", self._data.dtype)
+        dtype: np.dtype[Any] = self._data.dtype
+        return dtype
 
     @property
     def ndim(self) -> int:

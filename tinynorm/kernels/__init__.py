@@ -9,7 +9,7 @@ What makes them fast: results go into memory that was used before (`buffers`), r
 cache (`blocks`), and large arrays are shared among threads (`threads`), with results that do not depend on how many.
 """
 
-from .kernel import Fast, Kernel
+from .kernel import Kernel
 from .switch import enabled, formulas_only
 
-__all__ = ["Fast", "Kernel", "enabled", "formulas_only"]
+__all__ = ["Kernel", "enabled", "formulas_only"]

@@ -10,7 +10,8 @@ class Kernel(NamedTuple):
     """A fast pair for an operation.
 
     Args:
-        suits: ``suits(*inputs, **params)``, whether it can serve these.
+        suits: ``suits(*inputs, **params)``, whether it can serve these. It says no to all that the operation's check
+            refuses, for it is asked first.
         forward: ``forward(needs, *inputs, **params) -> (y, cache)``, or None where it finds that it cannot.
         backward: ``backward(dy, cache, needs) -> gradients``, one per input, as a formula's.
     """
@@ -18,10 +19,3 @@ class Kernel(NamedTuple):
     suits: Callable[..., bool]
     forward: Callable[..., tuple[Array, Any] | None]
     backward: Callable[[Array, Any, tuple[bool, ...]], tuple[Array | None, ...]]
-
-
-class Fast(NamedTuple):
-    """A kernel's cache, with the kernel whose backward can read it."""
-
-    kernel: Kernel
-    cache: Any
