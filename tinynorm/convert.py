@@ -68,8 +68,11 @@ def _from_python(name: str, data: Any, dtype: Any) -> Array:
 
 def sizes(name: str, arguments: tuple[Any, ...]) -> tuple[int, ...]:
     """(2, 3) from either f(2, 3) or f((2, 3))."""
-    alone = len(arguments) == 1 and not isinstance(arguments[0], int) and getattr(arguments[0], "shape", None) != ()
-    given = arguments[0] if alone else arguments
+    given = arguments
+    if len(arguments) == 1 and type(arguments[0]) is not int:
+        given = arguments[0] if getattr(arguments[0], "shape", None) != () else arguments
+    if type(given) is tuple and {*map(type, given)} == {int}:
+        return given
     try:
         if any(isinstance(n, (bool, np.bool_)) for n in given):
             raise TypeError("a bool is no size")

@@ -43,9 +43,8 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
     >>> tn.functional.linear([[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0], [0.0, 1.0]], [0.0, 0.0, 10.0])
     Tensor([[11., 17., 12.]], dtype=float32)
     """
-    x = _floats("linear", x)
-    weight, bias = _floats("linear", weight, x), _optional("linear", bias, x)
-    checks.floating("linear", x=x, weight=weight, bias=bias)
+    x = _floats("linear", "x", x)
+    weight, bias = _floats("linear", "weight", weight, x), _optional("linear", "bias", bias, x)
     return apply(table.linear, x, weight, bias)
 
 
@@ -91,10 +90,9 @@ def rms_norm(
     >>> tn.functional.rms_norm([3.0, 4.0], 2, [0.0, 1.0], eps=0.0, partial=0.5, weight_offset=1.0).numpy().round(4)
     array([1.    , 2.6667], dtype=float32)
     """
-    x = _floats("rms_norm", x)
-    weight, bias = _optional("rms_norm", weight, x), _optional("rms_norm", bias, x)
+    x = _floats("rms_norm", "x", x)
+    weight, bias = _optional("rms_norm", "weight", weight, x), _optional("rms_norm", "bias", bias, x)
     shape = sizes("rms_norm", (normalized_shape,))
-    checks.floating("rms_norm", x=x, weight=weight, bias=bias)
     checks.normalized("rms_norm", x, shape, weight, bias)
     outside = choice("rms_norm", "eps_mode", eps_mode, EPS_MODES) == "outside"
     count, offset = checks.features("rms_norm", partial, shape), finite("rms_norm", "weight_offset", weight_offset)
@@ -129,10 +127,9 @@ def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = No
     >>> tn.functional.layer_norm([3.0, 4.0], 2, eps=0.0)
     Tensor([-1.,  1.], dtype=float32)
     """
-    x = _floats("layer_norm", x)
-    weight, bias = _optional("layer_norm", weight, x), _optional("layer_norm", bias, x)
+    x = _floats("layer_norm", "x", x)
+    weight, bias = _optional("layer_norm", "weight", weight, x), _optional("layer_norm", "bias", bias, x)
     shape = sizes("layer_norm", (normalized_shape,))
-    checks.floating("layer_norm", x=x, weight=weight, bias=bias)
     checks.normalized("layer_norm", x, shape, weight, bias)
     return apply(table.layer_norm, x, weight, bias, axis=_last(shape), eps=_eps("layer_norm", eps, x))
 
@@ -247,8 +244,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, rng: Rng = None) -> T
     >>> tn.functional.dropout(tn.tensor([1.0, 2.0, 3.0, 4.0]), p=0.5, rng=0)
     Tensor([2., 0., 0., 0.], dtype=float32)
     """
-    source = _floats("dropout", x)
-    checks.floating("dropout", x=source)
+    source = _floats("dropout", "x", x)
     p = fraction("dropout", "p", p)
     if not training or p == 0:
         return source
@@ -310,9 +306,8 @@ def mse_loss(x: Any, target: Any, reduction: str = "mean") -> Tensor:
     >>> tn.functional.mse_loss([1.0, 2.0], [1.0, 4.0])
     Tensor(2., dtype=float32)
     """
-    x = _floats("mse_loss", x)
-    target = _floats("mse_loss", target, x)
-    checks.floating("mse_loss", x=x)
+    x = _floats("mse_loss", "x", x)
+    target = _weak("mse_loss", target, x)
     target = target if target.dtype.kind == "f" else target.astype(x.dtype)
     checks.same_shape("mse_loss", x=x, target=target)
     choice("mse_loss", "reduction", reduction, REDUCTIONS)
@@ -334,11 +329,10 @@ def _class_loss(
 ) -> Tensor:
     """A loss on class indices, written as distributions. `argument` is what the scores are called in errors."""
     name = op.name
-    scores, target = _floats(name, scores), operand(name, target)
-    weight = _optional(name, weight, scores)
+    scores, target = _floats(name, argument, scores), operand(name, target)
+    weight = None if weight is None else _weak(name, weight, scores)
     ignored = integer(name, "ignore_index", ignore_index)
     choice(name, "reduction", reduction, REDUCTIONS)
-    checks.floating(name, **{argument: scores})
     checks.constant(name, weight=weight)
     w = None if weight is None else weight._data
     xp = backend.common_namespace(name, (scores._data, target._data, w))
@@ -359,25 +353,31 @@ def _class_loss(
 
 
 def _activate(op: Op, x: Any, **params: Any) -> Tensor:
-    x = _floats(op.name, x)
-    checks.floating(op.name, x=x)
-    return apply(op, x, **params)
+    return apply(op, _floats(op.name, "x", x), **params)
 
 
-def _floats(name: str, value: Any, beside: Tensor | None = None) -> Tensor:
+def _floats(name: str, argument: str, value: Any, beside: Tensor | None = None) -> Tensor:
+    """The operand, which must be of floats."""
+    made = value if isinstance(value, Tensor) else _weak(name, value, beside)
+    if made._data.dtype.kind != "f":
+        checks.floating(name, **{argument: made})
+    return made
+
+
+def _optional(name: str, argument: str, value: Any, beside: Tensor) -> Tensor | None:
+    return None if value is None else _floats(name, argument, value, beside)
+
+
+def _weak(name: str, value: Any, beside: Tensor | None) -> Tensor:
     """The operand. Python's numbers and lists, integers too, take the dtype of the floats beside them, or float32."""
     if isinstance(value, np.generic) or not isinstance(value, (int, float, list, tuple)):
         return operand(name, value)
     return operand(name, value, beside.dtype if beside is not None and beside.dtype.kind == "f" else np.float32)
 
 
-def _optional(name: str, value: Any, beside: Tensor) -> Tensor | None:
-    return None if value is None else _floats(name, value, beside)
-
-
 def _last(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The last axes, as many as the shape has."""
-    return tuple(range(-len(shape), 0))
+    return (-1,) if len(shape) == 1 else tuple(range(-len(shape), 0))
 
 
 def _eps(name: str, eps: float | None, x: Tensor) -> float:

@@ -10,7 +10,7 @@ from contextlib import ContextDecorator, contextmanager
 from contextvars import ContextVar
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from operator import attrgetter
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -113,11 +113,10 @@ class no_grad(ContextDecorator):
 class Leaf:
     """A tensor that gradients are collected for."""
 
-    __slots__ = ("__weakref__", "dtype", "grad", "shape")
-    depth: ClassVar[int] = 0
+    __slots__ = ("__weakref__", "depth", "dtype", "grad", "shape")
 
     def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
-        self.shape, self.dtype = shape, dtype
+        self.shape, self.dtype, self.depth = shape, dtype, 0
         self.grad: Array | None = None
 
 
@@ -192,9 +191,10 @@ class Node:
 
     def _check_kept(self, kept: Any) -> None:
         """An array matters only if the cache looks into it, which need not be found out unless something is amiss."""
-        if type(kept) is Guard and (kept.checksum is not None or kept.memory.version != kept.version):
-            if id(owner(kept.array)) in cached_blocks(self.cache) and kept.changed():
-                raise self._changed(kept)
+        if type(kept) is not Guard or (kept.checksum is None and kept.memory.version == kept.version):
+            return
+        if id(owner(kept.array)) in cached_blocks(self.cache) and kept.changed():
+            raise self._changed(kept)
 
     def check_inputs(self) -> None:
         """Raise `GraphError` when the node cannot be run again, because an input is gone or no longer what it was."""
@@ -234,8 +234,11 @@ class Node:
         if needs is not None:
             gradients = tuple([g if needed else None for g, needed in zip(gradients, needs, strict=True)])
         for source, gradient in zip(self.sources, gradients, strict=True):
-            if not (source is None or gradient is None or _fits(gradient, source)):
-                return self._fitted(gradients)
+            if source is not None and gradient is not None:
+                if type(gradient) is not np.ndarray or gradient.shape != source.shape:
+                    return self._fitted(gradients)
+                if (dtype := gradient.dtype) is not source.dtype or dtype is HALF:
+                    return self._fitted(gradients)
         return gradients
 
     def _fitted(self, gradients: "tuple[Array | None, ...]") -> "tuple[Array | None, ...]":
@@ -253,16 +256,7 @@ class Node:
 
 
 Source = Leaf | Node
-
-
-def _fits(gradient: Any, source: Source) -> bool:
-    """Whether `fit` would leave it as it is."""
-    return (
-        type(gradient) is np.ndarray
-        and gradient.dtype is source.dtype
-        and gradient.shape == source.shape
-        and gradient.dtype.char != "e"
-    )
+HALF = np.dtype(np.float16)
 
 
 def fit(name: str, xp: Namespace, gradient: Array, source: Source) -> Array:
@@ -271,7 +265,7 @@ def fit(name: str, xp: Namespace, gradient: Array, source: Source) -> Array:
     What belongs to a float16 stays float32 until the end of the walk: sums outgrow float16.
     """
     shape = source.shape
-    dtype = np.float32 if source.dtype == np.float16 else source.dtype
+    dtype = np.float32 if source.dtype == HALF else source.dtype
     if gradient.shape != shape:
         lead = gradient.ndim - len(shape)
         if lead < 0 or any(n not in (1, m) for n, m in zip(shape, gradient.shape[lead:], strict=True)):

@@ -100,16 +100,18 @@ ONES = {dtype: _constant_one(dtype) for dtype in "fd"}  #: where backward starts
 def cotangent(name: str, argument: str, y: "Tensor", value: Any) -> "Tensor":
     """What a function was given as ∂ℒ/∂y, in the shape and dtype of y; None stands for 1, where y is one element."""
     if value is None:
-        if y.size != 1:
+        if y._data.size != 1:
             raise ShapeError(
                 f"{name}: shape {y.shape} holds {y.size} elements; reduce it to one, for example with .sum(), or pass "
                 f"{argument}= of that shape"
             )
-        if type(y._data) is np.ndarray:
-            one = ONES.get(y._data.dtype.char) if y._data.ndim == 0 else None
-            return fresh(np.ones(y._data.shape, y._data.dtype) if one is None else one)
+        one = ONES.get(y._data.dtype.char) if type(y._data) is np.ndarray and y._data.ndim == 0 else None
+        if one is not None:
+            return fresh(one)
         with backend.on_device_of(y._data):
             return fresh(backend.namespace(y._data).ones(y.shape, dtype=y.dtype))
+    if isinstance(value, Tensor) and _alike(value._data, y._data):
+        return value
     given = operand(f"{name}: {argument}", value)
     if given.shape != y.shape:
         raise ShapeError(f"{name}: {argument} has shape {given.shape}, but must have the tensor's, {y.shape}")
@@ -118,6 +120,10 @@ def cotangent(name: str, argument: str, y: "Tensor", value: Any) -> "Tensor":
     if given.device != y.device:
         raise DeviceError(f"{name}: {argument} is on {given.device!r}, the tensor on {y.device!r}")
     return given.astype(y.dtype)
+
+
+def _alike(a: Array, b: Array) -> bool:
+    return type(a) is type(b) is np.ndarray and a.dtype is b.dtype and a.shape == b.shape
 
 
 def _holds_tensors(data: Any) -> bool:

@@ -28,6 +28,9 @@ def _suits(x: Array, weight: Array, bias: Array | None) -> bool:
         and weight.dtype is dtype
         and (bias is None or bias.dtype is dtype)
         and (x.ndim == 2 or (x.ndim > 2 and x.flags.c_contiguous))
+        and weight.ndim == 2
+        and x.shape[-1] == weight.shape[1]
+        and (bias is None or bias.shape == weight.shape[:1])
         and x.size > 0 < weight.size
     )
 

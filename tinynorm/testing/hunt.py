@@ -123,7 +123,7 @@ class Example:
         return self.case.call(*tensors, **self.setting.options)
 
     @cached_property
-    def recorded(self) -> list[tuple[Node, Node, Array, list[Any]]]:
+    def recorded(self) -> list[tuple[Node, Node, Array, tuple[Any, ...]]]:
         """The operation's nodes; each with its twin, a cotangent, and its gradients for that."""
         rng = np.random.default_rng([self.seed, 12])
         others = self.case.inputs(rng, self.setting)
