@@ -267,8 +267,9 @@ def class_targets(
         raise ShapeError(f"{name}: weight has shape {weight.shape}, but there are {classes} classes")
     if weight is not None and not (weight >= 0).all():
         raise ArgumentError(f"{name}: weight must hold one number >= 0 for each class")
-    wrong = (target < 0) | (target >= classes)
-    wrong = wrong & (target != ignore_index)
+    if target.size == 0 or (target.min() >= 0 and target.max() < classes):
+        return
+    wrong = ((target < 0) | (target >= classes)) & (target != ignore_index)
     if wrong.any():
         raise OutOfRangeError(
             f"{name}: target holds {int(target[wrong][0])}, but the {classes} classes are numbered from 0; "

@@ -341,14 +341,15 @@ def _class_loss(
         scores = scores.transpose(0, *range(2, scores.ndim), 1)
     dtype = np.promote_types(scores.dtype, np.float32)  # the target need not be rounded to float16
     with backend.on_device_of(scores._data):
-        kept = target._data != ignored
         per_class = xp.ones(scores.shape[-1], dtype) if w is None else w.astype(dtype)
-        known = xp.where(kept, target._data, xp.zeros_like(target._data))
-        q, share = target_distribution(xp, known, per_class, kept, label_smoothing=label_smoothing)
-    divisor = None if reduction == "none" else 1.0
-    if reduction == "mean":
-        divisor = float(share.sum(dtype=np.float64))
-        checks.positive_weight(name, divisor)
+        kept = target._data != ignored
+        kept = None if xp.all(kept) else kept
+        q = target_distribution(xp, target._data, per_class, kept, label_smoothing=label_smoothing)
+        divisor = None if reduction == "none" else 1.0
+        if reduction == "mean":
+            classes = target._data if kept is None else target._data[kept]
+            divisor = float(classes.size if w is None else xp.sum(per_class[classes], dtype=np.float64))
+            checks.positive_weight(name, divisor)
     return apply(op, scores, q=q, divisor=divisor)
 
 

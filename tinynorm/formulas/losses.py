@@ -20,20 +20,18 @@ LIKELY = 0.75  #: from here on p − 1 has lost digits
 
 
 def target_distribution(
-    xp: Namespace, target: Array, weight: Array, kept: Array, *, label_smoothing: float
-) -> tuple[Array, Array]:
-    """q = (1 − s) w_t · onehot(t) + (s / C) w, zero where a row is not kept ; and each row's share w_t in a mean
+    xp: Namespace, target: Array, weight: Array, kept: Array | None, *, label_smoothing: float
+) -> Array:
+    """q = (1 − s) w_t · onehot(t) + (s / C) w, zero where a row is not kept
 
-    `target` holds class indices of any shape (valid ones also in rows that are not kept), `weight` one value per class;
-    q gets the classes as a last axis.
+    `target` holds class indices of any shape (of any value in rows that are not kept), `weight` one value per class,
+    `kept` a truth for each row, or None where all are; q gets the classes as a last axis.
     """
     classes = weight.shape[0]
-    share = weight[target] * kept
-    onehot = target[..., None] == xp.arange(classes)
-    q = onehot * ((1.0 - label_smoothing) * share)[..., None]
+    q = xp.where(target[..., None] == xp.arange(classes), (1.0 - label_smoothing) * weight, xp.zeros_like(weight))
     if label_smoothing:
-        q = q + kept[..., None] * (label_smoothing / classes * weight)
-    return q, share
+        q = q + label_smoothing / classes * weight
+    return q if kept is None else xp.where(kept[..., None], q, xp.zeros_like(weight))
 
 
 def reduced(xp: Namespace, loss: Array, divisor: float | None) -> Array:
