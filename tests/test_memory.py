@@ -126,6 +126,28 @@ def test_writing_is_noticed_in_a_view_of_what_was_written_to(rng, route):
         y.backward()
 
 
+def test_of_a_result_only_what_was_recorded_before_the_write_is_refused(rng):
+    x = leaf(rng.normal(size=3))
+    y = x + 1.0
+    before, also_before = tn.sin(y).sum(), (y * y).sum()
+    y.data[...] = 3.0
+    after = (y * y).sum()
+    after.backward()
+    assert np.array_equal(x.grad, [6.0, 6.0, 6.0])
+    for early, name in ((before, "sin"), (also_before, "multiply")):
+        with pytest.raises(tn.errors.GraphError, match=f"{name} still needs"):
+            early.backward()
+
+
+def test_a_result_is_watched_also_where_the_graph_behind_it_was_freed(rng):
+    y = leaf(rng.normal(size=3)) * 2.0
+    z = tn.sin(y).sum()
+    y.sum().backward()
+    y.data[...] = 3.0
+    with pytest.raises(tn.errors.GraphError, match="sin still needs"):
+        tn.grad(z, y)
+
+
 def test_the_output_is_watched_where_the_formula_needs_it(rng):
     for name in ("exp", "sqrt"):
         x = leaf(rng.uniform(1.0, 2.0, 3))
