@@ -20,25 +20,37 @@ ENOUGH = 600_000  #: elements from which on it pays to wake another core, which 
 
 
 class _Team:
-    """The threads that help, made when they are first needed, and anew in a process that was forked."""
+    """The threads that help, made when they are first needed."""
 
     def __init__(self) -> None:
         self.size = 1
+        self.forget()
+
+    def forget(self) -> None:
+        """In a process that was forked: threads do not come along, and whoever held the lock may have been one."""
         self.pool: Any = None
-        self.process = 0
         self.lock = threading.Lock()
 
-    def helpers(self) -> Any:
+    def submit(self, run: Callable[[Sequence[T]], list[R]], shares: Sequence[Sequence[T]]) -> list[Any]:
+        """Hand out shares, all before anybody can send the threads home."""
         from concurrent.futures import ThreadPoolExecutor  # which takes a while to import
 
         with self.lock:
-            if self.pool is None or self.process != os.getpid():
+            if self.pool is None:
                 self.pool = ThreadPoolExecutor(max(1, self.size - 1), thread_name_prefix="tinynorm")
-                self.process = os.getpid()
-            return self.pool
+            return [self.pool.submit(run, share) for share in shares]
+
+    def resize(self, n: int) -> None:
+        """As many from now on. What was handed out is still done."""
+        with self.lock:
+            self.size, pool, self.pool = n, self.pool, None
+        if pool is not None:
+            pool.shutdown(wait=False)
 
 
 _team = _Team()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_team.forget)
 
 
 def cores() -> int:
@@ -58,11 +70,7 @@ def set_num_threads(n: int) -> None:
     1
     >>> tn.set_num_threads(before)
     """
-    n = count("set_num_threads", "n", n, least=1)
-    with _team.lock:
-        _team.size, pool, _team.pool = n, _team.pool, None
-    if pool is not None:
-        pool.shutdown(wait=False)
+    _team.resize(count("set_num_threads", "n", n, least=1))
 
 
 def get_num_threads() -> int:
@@ -81,9 +89,9 @@ def each(run: Callable[[T], R], parts: Sequence[T], size: int) -> list[R]:
     if n == 1 or size < ENOUGH or threading.current_thread().name.startswith("tinynorm"):
         return [run(part) for part in parts]
     cuts = [len(parts) * k // n for k in range(n + 1)]
-    shares = [parts[low:high] for low, high in pairwise(cuts)]
-    others = [_team.helpers().submit(lambda share: [run(part) for part in share], share) for share in shares[1:]]
-    found = [run(part) for part in shares[0]]
+    first, *rest = [parts[low:high] for low, high in pairwise(cuts)]
+    others = _team.submit(lambda share: [run(part) for part in share], rest)
+    found = [run(part) for part in first]
     for other in others:
         found += other.result()
     return found
