@@ -24,7 +24,8 @@ def digest(n=None):
     if n is not None:
         tn.set_num_threads(n)
     rng = np.random.default_rng(0)
-    x, w = (tn.tensor(rng.standard_normal(shape, dtype=np.float32), requires_grad=True) for shape in ((700, 1000), 1000))
+    shapes = (700, 1000), (1000,)
+    x, w = (tn.tensor(rng.standard_normal(shape, dtype=np.float32), requires_grad=True) for shape in shapes)
     y = tn.functional.linear(tn.functional.relu(tn.functional.rms_norm(x, 1000, w)), np.eye(8, 1000, dtype=np.float32))
     y.backward(rng.standard_normal((700, 8), dtype=np.float32))
     found = hashlib.sha256()
