@@ -212,7 +212,7 @@ def _fate(mutant: Mutant, examples: list[Example]) -> str:
     return fate
 
 
-def _harmless(node: Node, faulty: Op, dy: Array, right: list[Any]) -> bool:
+def _harmless(node: Node, faulty: Op, dy: Array, right: tuple[Any, ...]) -> bool:
     """Whether a node's gradients stay what they are, up to rounding."""
     node = copy(node)
     node.op = faulty
