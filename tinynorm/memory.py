@@ -17,8 +17,6 @@ import numpy as np
 
 from .backend import fingerprint, is_array
 
-NO_ARRAYS = frozenset((type(None), bool, int, float, str))  #: what a cache holds besides arrays
-
 
 class Memory:
     """One block of memory, common to all Tensors that look into it."""
@@ -74,14 +72,7 @@ def cached_arrays(cache: Any) -> list[Any]:
     found, rest = [], [cache]
     while rest:
         part = rest.pop()
-        kind = type(part)
-        if kind is tuple or kind is list:
-            rest.extend(part)
-        elif kind is np.ndarray:
-            found.append(part)
-        elif kind in NO_ARRAYS:
-            continue
-        elif isinstance(part, dict):
+        if isinstance(part, dict):
             rest.extend(part.values())
         elif isinstance(part, (tuple, list)):
             rest.extend(part)
