@@ -204,21 +204,29 @@ def _recorded(
     params: dict[str, Any],
 ) -> "Tensor":
     """The result as a Tensor, with a node where a gradient is wanted."""
-    result = Tensor._wrap(y, _memory_of(y, operands), None)
-    if True not in needs or y.dtype.kind != "f":
-        return result
-    inputs = []
+    result = Tensor._wrap(y, None, None)
+    recorded, shared, inputs = True in needs and y.dtype.kind == "f", y.base is not None, []
     for value in operands:
-        if not isinstance(value, Tensor):
-            inputs.append(value)
-        elif value._block is None and type(value._source) is Node:
-            inputs.append(None)  # nobody else sees it
-        else:
-            inputs.append(value._watched())
-    result._source = node = Node(op, xp, y, tuple(sources), needs, tuple(inputs), params, cache, kernel)
-    if result._block is not None:
-        node.guard = result._watched()
+        if isinstance(value, Tensor):
+            if value._data is y:
+                shared = True
+            if recorded:  # nothing is remembered of another node's result that nobody else sees
+                value = None if value._block is None and type(value._source) is Node else value._watched()
+        inputs.append(value)
+    if recorded:
+        result._source = Node(op, xp, y, tuple(sources), needs, tuple(inputs), params, cache, kernel)
+    if shared:
+        _share(result, operands)
     return result
+
+
+def _share(result: "Tensor", operands: Sequence[Any]) -> None:
+    """Let the result look into the memory of the Tensor whose array it has, or has a view of, if there is one."""
+    block = owner(result._data)
+    for t in operands:
+        if isinstance(t, Tensor) and owner(t._data) is block:
+            result._look_into(t._memory)
+            return
 
 
 def _operand(name: str, value: Any) -> Any:
@@ -237,15 +245,6 @@ def weak_lists(name: str, operands: list[Any]) -> list[Any]:
     floating = [value.dtype for value in operands if hasattr(value, "dtype") and value.dtype.kind == "f"]
     dtype = np.result_type(*floating) if floating else None
     return [operand(name, value, dtype) if isinstance(value, (list, tuple)) else value for value in operands]
-
-
-def _memory_of(y: Array, operands: Sequence[Any]) -> Memory | None:
-    """The memory of a Tensor that the result looks into; None where it has its own."""
-    block = owner(y)
-    for t in operands:
-        if isinstance(t, Tensor) and (t._data is block or (t._data.base is not None and owner(t._data) is block)):
-            return t._memory
-    return None
 
 
 def _operator(op: Op) -> tuple[Callable[["Tensor", Any], "Tensor"], Callable[["Tensor", Any], "Tensor"]]:
@@ -309,11 +308,14 @@ class Tensor:
     @property
     def _memory(self) -> Memory:
         """The block of memory that this and perhaps others look into."""
-        if self._block is None:
-            self._block = Memory()
-            if isinstance(self._source, Node):  # whoever has cached it already must notice a change, too
-                self._source.guard = self._watched()
-        return self._block
+        return self._look_into(Memory()) if self._block is None else self._block
+
+    def _look_into(self, memory: Memory) -> Memory:
+        """Look into memory that others may see. Whoever has cached the array must then notice a change, too."""
+        self._block = memory
+        if isinstance(self._source, Node):
+            self._source.guard = self._watched()
+        return memory
 
     def _watched(self) -> Guard:
         """A guard for the array as it is now."""
