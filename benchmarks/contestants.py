@@ -11,6 +11,7 @@ from importlib import import_module
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
@@ -19,9 +20,8 @@ from tinynorm.bench import norm_calls
 
 Call = Callable[..., Any]
 Arrays = Sequence[np.ndarray]
-Model = Callable[
-    [], tn.nn.PreNormMLP
-]  # each contestant its own: a parameter that was looked at is watched from then on
+# Each contestant makes its own model: a parameter that was looked at is watched from then on.
+Model = Callable[[], tn.nn.PreNormMLP]
 
 EPS = 1e-5
 LEARNING_RATE = 1e-3
@@ -436,6 +436,41 @@ class DeZero(Differentiated):
         return forward, super().norm(kind, x, parameters, dy)[1]
 
 
+class PyDyNet(Differentiated):
+    """PyDyNet. It keeps a list of all leaves for good, so each is made once, over the array that a step changes."""
+
+    name = package = "pydynet"
+
+    def __init__(self) -> None:
+        with catch_warnings():
+            simplefilter("ignore", UserWarning)  # that CuPy is not installed
+            self.xp = import_module("pydynet")
+
+    def pull(self, function: Call, arrays: Arrays, dy: Any) -> Callable[[Arrays], tuple[Any, list[Any]]]:
+        """With Tensor.backward, which starts from a single element: a cotangent is multiplied and summed."""
+        leaves = [self.xp.Tensor(a, a.dtype, copy=None, requires_grad=True) for a in arrays]
+        cotangent = self.xp.Tensor(dy)
+
+        def pulled(values: Arrays) -> tuple[Any, list[Any]]:
+            for leaf in leaves:
+                leaf.zero_grad()
+            y = function(*leaves)
+            (y if cotangent.ndim == 0 else (y * cotangent).sum()).backward()
+            return y.data, [leaf.grad for leaf in leaves]
+
+        return pulled
+
+    def norm(self, kind: str, x: np.ndarray, parameters: Arrays, dy: np.ndarray) -> tuple[Call, Call]:
+        """As Tinynorm's."""
+        function, tensors = getattr(Expressions(self.xp), kind), [self.xp.Tensor(a) for a in (x, *parameters)]
+
+        def forward() -> Any:
+            with self.xp.no_grad():
+                return function(*tensors).data
+
+        return forward, super().norm(kind, x, parameters, dy)[1]
+
+
 class Jax(Differentiated):
     """JAX, compiled."""
 
@@ -484,7 +519,8 @@ class Jax(Differentiated):
 
 OWN: tuple[Any, ...] = (Tinynorm, Formulas, NumPy)  # in every process
 PEERS: dict[str, tuple[Any, ...]] = {
-    "torch": (Torch, TorchFused), "jax": (Jax,), "mygrad": (MyGrad,), "autograd": (Autograd,), "dezero": (DeZero,),
+    "torch": (Torch, TorchFused), "jax": (Jax,), "mygrad": (MyGrad,), "pydynet": (PyDyNet,), "dezero": (DeZero,),
+    "autograd": (Autograd,),
 }  # fmt: skip
 """What `--against` names: the contestants of a library."""
 
