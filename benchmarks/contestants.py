@@ -271,7 +271,11 @@ class Expressions:
 
     def linear(self, x: Any, weight: Any, bias: Any) -> Any:
         """x Wᵀ + b"""
-        return self.xp.matmul(x, weight.T) + bias
+        return self.layer(x, weight.T, bias)
+
+    def layer(self, x: Any, weight: Any, bias: Any) -> Any:
+        """x W + b, with W as these libraries' own layers keep it: (in, out)."""
+        return self.xp.matmul(x, weight) + bias
 
     def overhead(self, a: Any, b: Any, c: Any) -> Any:
         """(a b + c).sum()"""
@@ -280,11 +284,11 @@ class Expressions:
     def loss(self, x: Any, chosen: Any, blocks: int, eps: np.float32, *parameters: Any) -> Any:
         """The pre-norm MLP and its cross-entropy; `chosen` has a one in each row, at its class."""
         p, xp = iter(parameters), self.xp
-        h = self.linear(x, next(p), next(p))
+        h = self.layer(x, next(p), next(p))
         for _ in range(blocks):
-            hidden = self.linear(self.rms_norm(h, next(p), eps), next(p), next(p))
-            h = h + self.linear(xp.maximum(hidden, np.float32(0)), next(p), next(p))
-        z = self.linear(self.rms_norm(h, next(p), eps), next(p), next(p))
+            hidden = self.layer(self.rms_norm(h, next(p), eps), next(p), next(p))
+            h = h + self.layer(xp.maximum(hidden, np.float32(0)), next(p), next(p))
+        z = self.layer(self.rms_norm(h, next(p), eps), next(p), next(p))
         return xp.mean(xp.log(xp.sum(xp.exp(z), axis=-1)) - xp.sum(z * chosen, axis=-1))
 
 
@@ -299,7 +303,10 @@ class Differentiated:
         """It has none of its own, or takes those that it finds."""
 
     def pull(self, function: Call, arrays: Arrays, dy: Any) -> Callable[[Arrays], tuple[Any, list[Any]]]:
-        """A function of arrays: the value of the expression, and its gradients for the cotangent dy."""
+        """A function of arrays: the value of the expression, and its gradients for the cotangent dy.
+
+        It is always called with these arrays, whose numbers may have changed: leaves can be made once, over them.
+        """
         raise NotImplementedError
 
     def _both(self, function: Call, arrays: Arrays, dy: Any) -> Call:
@@ -340,7 +347,7 @@ class Differentiated:
         model = make()
         chosen, eps = np.eye(model.head.weight.shape[0], dtype=np.float32)[labels], np.float32(model.norm.eps)
         loss = partial(Expressions(self.xp).loss, x, chosen, len(model.blocks), eps)
-        return loss, [p.numpy().copy() for p in model.parameters()]
+        return loss, [p.numpy().T.copy() for p in model.parameters()]
 
 
 def adam(p: Any, g: Any, m: Any, v: Any, t: Any, xp: Any) -> tuple[Any, Any, Any]:
@@ -379,10 +386,10 @@ class MyGrad(Differentiated):
         self.xp.turn_memory_guarding_off()
 
     def pull(self, function: Call, arrays: Arrays, dy: Any) -> Callable[[Arrays], tuple[Any, list[Any]]]:
-        """With Tensor.backward."""
+        """With Tensor.backward. A tensor that is used anew forgets its gradient."""
+        leaves = [self.xp.tensor(a, copy=False) for a in arrays]
 
         def pulled(values: Arrays) -> tuple[Any, list[Any]]:
-            leaves = [self.xp.tensor(a, copy=False) for a in values]
             y = function(*leaves)
             y.backward(dy)
             return y, [leaf.grad for leaf in leaves]
@@ -396,7 +403,7 @@ class MyGrad(Differentiated):
 
 
 class DeZero(Differentiated):
-    """DeZero, with NumPy's names for its functions."""
+    """DeZero, with NumPy's names for its functions. A NumPy scalar where a Python float would make it float64."""
 
     name = package = "dezero"
 
@@ -409,17 +416,19 @@ class DeZero(Differentiated):
             return total * np.float32(total.size / x.size)
 
         self.xp = SimpleNamespace(
-            mean=mean, sqrt=lambda x: x**0.5, matmul=f.matmul, exp=f.exp, log=f.log, maximum=lambda x, zero: f.relu(x),
-            sum=lambda x, axis=None: f.sum(x, axis=None if axis is None else axis % x.ndim),
+            mean=mean, sqrt=lambda x: x ** np.float32(0.5), matmul=f.matmul, exp=f.exp, log=f.log,
+            maximum=lambda x, zero: f.relu(x), sum=lambda x, axis=None: f.sum(x, axis and axis % x.ndim),
         )  # fmt: skip
 
     def pull(self, function: Call, arrays: Arrays, dy: Any) -> Callable[[Arrays], tuple[Any, list[Any]]]:
         """With Variable.backward, which starts from ones where no cotangent is set."""
+        leaves, cotangent = [self.dezero.Variable(a) for a in arrays], self.dezero.Variable(np.asarray(dy))
 
         def pulled(values: Arrays) -> tuple[Any, list[Any]]:
-            leaves = [self.dezero.Variable(a) for a in values]
+            for leaf in leaves:
+                leaf.cleargrad()
             y = function(*leaves)
-            y.grad = self.dezero.Variable(np.asarray(dy))
+            y.grad = cotangent
             y.backward()
             return y.data, [leaf.grad.data for leaf in leaves]
 
@@ -437,7 +446,7 @@ class DeZero(Differentiated):
 
 
 class PyDyNet(Differentiated):
-    """PyDyNet. It keeps a list of all leaves for good, so each is made once, over the array that a step changes."""
+    """PyDyNet."""
 
     name = package = "pydynet"
 

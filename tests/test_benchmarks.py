@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tinynorm as tn
 from benchmarks import __main__ as command
 from benchmarks import contestants, measures, picture, processes, report, setting
 from benchmarks.rows import BOTH, FRAMEWORKS, GROUPS, NORM_SIZES, STEP_SIZES, Line, Row, merge, target
@@ -239,9 +240,11 @@ def test_measuring_processes_start_from_a_clean_environment(monkeypatch):
 def test_contestants_that_disagree_are_not_measured():
     one = np.ones(3, np.float32)
     measures.agree("ones", {"a": lambda: one, "b": lambda: [one + 1e-6]})
-    for other in (one * 1.01, one * np.nan, one[:2]):
+    for other in (one * np.float32(1.01), one * np.float32(np.nan), one[:2]):
         with pytest.raises(SystemExit, match="a and b do not agree on ones"):
             measures.agree("ones", {"a": lambda: one, "b": lambda other=other: other})
+    with pytest.raises(SystemExit, match="b computes ones in float64, a in float32"):
+        measures.agree("ones", {"a": lambda: one, "b": lambda: one.astype(np.float64)})
 
 
 def test_imports_are_measured_from_bytecode(monkeypatch):
@@ -285,6 +288,19 @@ def test_every_library_computes_the_same(library):
     steps = measures.step_calls(made, (8, 16, 1))
     for _ in range(3):  # so that Adam's steps are compared too
         measures.agree("step", steps)
+
+
+@pytest.mark.parametrize("library", contestants.PEERS)
+def test_every_library_stays_in_float32(library):
+    """float64 would be slower. On the way as well: no gradient of a training step may come out of it."""
+    if find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    for contestant in contestants.all_of(library):
+        if hasattr(contestant, "starting"):
+            x, labels = measures.normal(0, (8, 64))[0], np.arange(8)
+            loss, parameters = contestant.starting(lambda: tn.nn.PreNormMLP(64, 16, 1, 10, rng=0), x, labels)
+            gradients = contestant.pull(loss, parameters, np.float32(1))(parameters)[1]
+            assert {str(np.asarray(g).dtype) for g in gradients} == {"float32"}
 
 
 # The numbers
@@ -388,11 +404,12 @@ def test_the_summary_counts_rows_and_aims():
 
 
 def test_notes_name_the_machine_once():
-    other = {**SETTING, "versions": {"numpy": "2.4", "torch": "2.13"}, "blas": ["openmp 1"], "load": 1.5}
+    other = {**SETTING, "versions": {"numpy": "2.4", "torch": "2.13"}, "blas": ["openmp 1"], "load": 1.0}
     machine, load = report.notes([SETTING, other, SETTING], quick=False)
     assert "Python 3.11.7, numpy 2.4, torch 2.13; BLAS: openblas 1; openmp 1; 1 thread, pinned to core 1" in machine
-    assert "0.5 to 1.5" in load
+    assert "0.5 to 1.0" in load
     assert len(report.notes([SETTING, {**SETTING, "threads": 2}], quick=True)) == 4
+    assert "was not quiet" in report.notes([SETTING, {**SETTING, "load": 3.0}], quick=False)[-1]
 
 
 def test_the_table_shows_ratio_beside_aim():
