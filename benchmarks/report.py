@@ -9,8 +9,6 @@ from typing import Any
 
 from .rows import IMPORT_MILLISECONDS, Line, Row, target
 
-QUIET = 1.5  # the load that the benchmark itself makes is 1
-
 MARKS = ("<!-- measured: begin -->", "<!-- measured: end -->")
 
 
@@ -153,7 +151,7 @@ def notes(settings: Sequence[dict[str, Any]], quick: bool) -> list[str]:
     loads = [s["load"] for s in settings if s["load"] is not None]
     if loads:
         found.append(f"load average when the processes began: {min(loads)} to {max(loads)}, on {os.cpu_count()} cores")
-    if loads and max(loads) > QUIET:
+    if any(s["load"] is not None and s["load"] > s["threads"] + 0.5 for s in settings):  # more than its own
         found.append("the machine was not quiet: calls that outlast a time slice look longer beside shorter ones")
     return [*found, *(["measured with --quick: no true numbers"] if quick else [])]
 
