@@ -21,7 +21,8 @@ DESCRIPTION = """\
 Measure tinynorm beside other libraries: the same work, turn by turn in one process for each library, medians. The
 numbers behind ÷ are the share that tinynorm takes of the other's time: below 1, it is ahead. With a bound, as in
 0.20 ≤ 0.27, it is what is aimed at. "copy" is the time of a memory copy of as many bytes as the work must read and
-write, "formulas" is tinynorm without kernels, "numpy" what one writes first.
+write, "formulas" is tinynorm without kernels, "numpy" what one writes first. Beside frameworks in NumPy, the aim is
+that beside PyTorch divided by what they took of its time, or 1 where that is not known.
 
   norms     RMSNorm and LayerNorm, forward (no_grad) and forward + backward
   linear    a linear layer, forward + backward

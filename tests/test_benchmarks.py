@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_backend import device_context, stand_in
 
 import tinynorm as tn
 from benchmarks import __main__ as command
@@ -456,3 +457,30 @@ def test_the_short_version_prints_json(capsys):
     row = found["rows"][0]
     assert row.keys() == {"device", "shape", "pass", "copy", "rms_norm", "layer_norm", "less"}
     assert row["less"] == pytest.approx(1 - row["rms_norm"] / row["layer_norm"])
+
+
+def test_the_short_version_measures_a_gpu_and_waits_for_it(monkeypatch, capsys):
+    waited = []
+
+    class Device:
+        def __init__(self, index=0):
+            self.context = device_context(index)
+
+        def __enter__(self):
+            return self.context.__enter__()
+
+        def __exit__(self, *error):
+            return self.context.__exit__(*error)
+
+        def synchronize(self):
+            waited.append(self)
+
+    cupy = stand_in(1)
+    cupy.cuda.Device = Device
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    assert main(["bench", "--quick"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:5]] == ["cpu", "cpu", "cuda", "cuda"]
+    assert lines[-1].startswith("Medians in µs. NumPy ")
+    assert "no GPU" not in lines[-1]
+    assert len(waited) == 2 * 3 * (2 + 5)  # for two passes and three contestants: twice to warm up, then five samples
