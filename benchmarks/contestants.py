@@ -11,6 +11,7 @@ from importlib import import_module
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
@@ -19,9 +20,8 @@ from tinynorm.bench import norm_calls
 
 Call = Callable[..., Any]
 Arrays = Sequence[np.ndarray]
-Model = Callable[
-    [], tn.nn.PreNormMLP
-]  # each contestant its own: a parameter that was looked at is watched from then on
+# Each contestant makes its own model: a parameter that was looked at is watched from then on.
+Model = Callable[[], tn.nn.PreNormMLP]
 
 EPS = 1e-5
 LEARNING_RATE = 1e-3
@@ -271,7 +271,11 @@ class Expressions:
 
     def linear(self, x: Any, weight: Any, bias: Any) -> Any:
         """x Wᵀ + b"""
-        return self.xp.matmul(x, weight.T) + bias
+        return self.layer(x, weight.T, bias)
+
+    def layer(self, x: Any, weight: Any, bias: Any) -> Any:
+        """x W + b, with W as these libraries' own layers keep it: (in, out)."""
+        return self.xp.matmul(x, weight) + bias
 
     def overhead(self, a: Any, b: Any, c: Any) -> Any:
         """(a b + c).sum()"""
@@ -280,11 +284,11 @@ class Expressions:
     def loss(self, x: Any, chosen: Any, blocks: int, eps: np.float32, *parameters: Any) -> Any:
         """The pre-norm MLP and its cross-entropy; `chosen` has a one in each row, at its class."""
         p, xp = iter(parameters), self.xp
-        h = self.linear(x, next(p), next(p))
+        h = self.layer(x, next(p), next(p))
         for _ in range(blocks):
-            hidden = self.linear(self.rms_norm(h, next(p), eps), next(p), next(p))
-            h = h + self.linear(xp.maximum(hidden, np.float32(0)), next(p), next(p))
-        z = self.linear(self.rms_norm(h, next(p), eps), next(p), next(p))
+            hidden = self.layer(self.rms_norm(h, next(p), eps), next(p), next(p))
+            h = h + self.layer(xp.maximum(hidden, np.float32(0)), next(p), next(p))
+        z = self.layer(self.rms_norm(h, next(p), eps), next(p), next(p))
         return xp.mean(xp.log(xp.sum(xp.exp(z), axis=-1)) - xp.sum(z * chosen, axis=-1))
 
 
@@ -299,7 +303,10 @@ class Differentiated:
         """It has none of its own, or takes those that it finds."""
 
     def pull(self, function: Call, arrays: Arrays, dy: Any) -> Callable[[Arrays], tuple[Any, list[Any]]]:
-        """A function of arrays: the value of the expression, and its gradients for the cotangent dy."""
+        """A function of arrays: the value of the expression, and its gradients for the cotangent dy.
+
+        It is always called with these arrays, whose numbers may have changed: leaves can be made once, over them.
+        """
         raise NotImplementedError
 
     def _both(self, function: Call, arrays: Arrays, dy: Any) -> Call:
@@ -340,7 +347,7 @@ class Differentiated:
         model = make()
         chosen, eps = np.eye(model.head.weight.shape[0], dtype=np.float32)[labels], np.float32(model.norm.eps)
         loss = partial(Expressions(self.xp).loss, x, chosen, len(model.blocks), eps)
-        return loss, [p.numpy().copy() for p in model.parameters()]
+        return loss, [p.numpy().T.copy() for p in model.parameters()]
 
 
 def adam(p: Any, g: Any, m: Any, v: Any, t: Any, xp: Any) -> tuple[Any, Any, Any]:
@@ -379,10 +386,10 @@ class MyGrad(Differentiated):
         self.xp.turn_memory_guarding_off()
 
     def pull(self, function: Call, arrays: Arrays, dy: Any) -> Callable[[Arrays], tuple[Any, list[Any]]]:
-        """With Tensor.backward."""
+        """With Tensor.backward. A tensor that is used anew forgets its gradient."""
+        leaves = [self.xp.tensor(a, copy=False) for a in arrays]
 
         def pulled(values: Arrays) -> tuple[Any, list[Any]]:
-            leaves = [self.xp.tensor(a, copy=False) for a in values]
             y = function(*leaves)
             y.backward(dy)
             return y, [leaf.grad for leaf in leaves]
@@ -396,7 +403,7 @@ class MyGrad(Differentiated):
 
 
 class DeZero(Differentiated):
-    """DeZero, with NumPy's names for its functions."""
+    """DeZero, with NumPy's names for its functions. A NumPy scalar where a Python float would make it float64."""
 
     name = package = "dezero"
 
@@ -409,17 +416,19 @@ class DeZero(Differentiated):
             return total * np.float32(total.size / x.size)
 
         self.xp = SimpleNamespace(
-            mean=mean, sqrt=lambda x: x**0.5, matmul=f.matmul, exp=f.exp, log=f.log, maximum=lambda x, zero: f.relu(x),
-            sum=lambda x, axis=None: f.sum(x, axis=None if axis is None else axis % x.ndim),
+            mean=mean, sqrt=lambda x: x ** np.float32(0.5), matmul=f.matmul, exp=f.exp, log=f.log,
+            maximum=lambda x, zero: f.relu(x), sum=lambda x, axis=None: f.sum(x, axis and axis % x.ndim),
         )  # fmt: skip
 
     def pull(self, function: Call, arrays: Arrays, dy: Any) -> Callable[[Arrays], tuple[Any, list[Any]]]:
         """With Variable.backward, which starts from ones where no cotangent is set."""
+        leaves, cotangent = [self.dezero.Variable(a) for a in arrays], self.dezero.Variable(np.asarray(dy))
 
         def pulled(values: Arrays) -> tuple[Any, list[Any]]:
-            leaves = [self.dezero.Variable(a) for a in values]
+            for leaf in leaves:
+                leaf.cleargrad()
             y = function(*leaves)
-            y.grad = self.dezero.Variable(np.asarray(dy))
+            y.grad = cotangent
             y.backward()
             return y.data, [leaf.grad.data for leaf in leaves]
 
@@ -432,6 +441,41 @@ class DeZero(Differentiated):
         def forward() -> Any:
             with self.dezero.no_grad():
                 return function(*variables).data
+
+        return forward, super().norm(kind, x, parameters, dy)[1]
+
+
+class PyDyNet(Differentiated):
+    """PyDyNet."""
+
+    name = package = "pydynet"
+
+    def __init__(self) -> None:
+        with catch_warnings():
+            simplefilter("ignore", UserWarning)  # that CuPy is not installed
+            self.xp = import_module("pydynet")
+
+    def pull(self, function: Call, arrays: Arrays, dy: Any) -> Callable[[Arrays], tuple[Any, list[Any]]]:
+        """With Tensor.backward, which starts from a single element: a cotangent is multiplied and summed."""
+        leaves = [self.xp.Tensor(a, a.dtype, copy=None, requires_grad=True) for a in arrays]
+        cotangent = self.xp.Tensor(dy)
+
+        def pulled(values: Arrays) -> tuple[Any, list[Any]]:
+            for leaf in leaves:
+                leaf.zero_grad()
+            y = function(*leaves)
+            (y if cotangent.ndim == 0 else (y * cotangent).sum()).backward()
+            return y.data, [leaf.grad for leaf in leaves]
+
+        return pulled
+
+    def norm(self, kind: str, x: np.ndarray, parameters: Arrays, dy: np.ndarray) -> tuple[Call, Call]:
+        """As Tinynorm's."""
+        function, tensors = getattr(Expressions(self.xp), kind), [self.xp.Tensor(a) for a in (x, *parameters)]
+
+        def forward() -> Any:
+            with self.xp.no_grad():
+                return function(*tensors).data
 
         return forward, super().norm(kind, x, parameters, dy)[1]
 
@@ -484,7 +528,8 @@ class Jax(Differentiated):
 
 OWN: tuple[Any, ...] = (Tinynorm, Formulas, NumPy)  # in every process
 PEERS: dict[str, tuple[Any, ...]] = {
-    "torch": (Torch, TorchFused), "jax": (Jax,), "mygrad": (MyGrad,), "autograd": (Autograd,), "dezero": (DeZero,),
+    "torch": (Torch, TorchFused), "jax": (Jax,), "mygrad": (MyGrad,), "pydynet": (PyDyNet,), "dezero": (DeZero,),
+    "autograd": (Autograd,),
 }  # fmt: skip
 """What `--against` names: the contestants of a library."""
 

@@ -27,7 +27,7 @@ def agree(task: str, calls: dict[str, Callable[[], Any]]) -> None:
     def values(call: Callable[[], Any]) -> list[Any]:
         found = call()
         several = found if isinstance(found, list | tuple) else [found]
-        return [np.asarray(v.detach() if hasattr(v, "detach") else v, np.float64) for v in map(plain, several)]
+        return [np.asarray(v.detach() if hasattr(v, "detach") else v) for v in map(plain, several)]
 
     def plain(value: Any) -> Any:
         return value.data if type(value).__module__.startswith("mygrad") else value
@@ -36,7 +36,10 @@ def agree(task: str, calls: dict[str, Callable[[], Any]]) -> None:
     expected = values(call)
     for name, other in others:
         for want, got in zip(expected, values(other), strict=True):
-            if want.shape != got.shape or np.abs(want - got).max() > 1e-3 * max(1e-3, np.abs(want).max()):
+            if want.ndim and want.dtype != got.dtype:
+                sys.exit(f"benchmarks: {name} computes {task} in {got.dtype}, {first} in {want.dtype}")
+            near = want.shape == got.shape and np.abs(want - got).max() <= 1e-3 * max(1e-3, np.abs(want).max())
+            if not near:  # or nan
                 sys.exit(f"benchmarks: {first} and {name} do not agree on {task}")
 
 

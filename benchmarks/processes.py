@@ -5,34 +5,40 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from .rows import Row
 from .setting import environment
 
-OWN = ("tinynorm", "formulas")  # contestants that load nothing but NumPy
+Found = Iterator[Row | dict[str, Any]]  # rows as they are found; and before those of a process, its setting
+
+# What has to be done before a library's import; elsewhere it is NumPy's. DeZero was written for a NumPy that had `int`.
+BEFORE = {"numpy": "import sys", "dezero": "import numpy; numpy.int = int"}
 
 
 class Failed(Exception):
     """A process that measures ended with an error, which it has printed."""
 
 
-def run(group: str, peers: Sequence[str], threads: int, quick: bool) -> Iterator[Row | dict[str, Any]]:
-    """A group's rows as they are found; and before those of a process, its setting."""
+def runs(group: str, peers: Sequence[str], threads: int, quick: bool) -> Iterator[Found]:
+    """What is to be run for a group, one after the other. One that fails takes nothing away from the others."""
     if group == "import":
-        yield _import(peers, threads, quick)
+        for other in ("numpy", *peers):
+            yield _import(other, threads, quick)
     elif group == "memory":
-        yield from _memory(peers, threads, quick)
+        for other in ("formulas", *peers):
+            yield _memory(other, threads, quick)
     elif group == "growth":
-        yield from _worker("growth", 1, quick)
+        yield _worker("growth", 1, quick)
         if threads > 1:
-            yield from _worker("pays", threads, quick)
+            yield _worker("pays", threads, quick)
     else:
         for peer in peers or [""]:
-            yield from _worker(group, threads, quick, "--peer", peer)
+            yield _worker(group, threads, quick, "--peer", peer)
 
 
-def _worker(group: str, threads: int, quick: bool, *options: str) -> Iterator[Row | dict[str, Any]]:
+def _worker(group: str, threads: int, quick: bool, *options: str) -> Found:
     command = [sys.executable, "-m", "benchmarks.worker", group, "--threads", str(threads), *options]
     command = [*command, "--quick"] if quick else command
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(threads)) as process:
@@ -53,30 +59,43 @@ def row(fields: Sequence[Any]) -> Row:
     return Row(group, task, tuple(size), threads, found)
 
 
-def _memory(peers: Sequence[str], threads: int, quick: bool) -> Iterator[Row | dict[str, Any]]:
-    """One row of the rows of each contestant's own process."""
-    rows = []
-    for name in (*OWN, *peers):
+def _memory(other: str, threads: int, quick: bool) -> Found:
+    """One row of two contestants, of which each has a process of its own."""
+    found: dict[str, float] = {}
+    for name in ("tinynorm", other):
         for line in _worker("memory", threads, quick, "--only", name):
             if isinstance(line, Row):
-                rows.append(line)
+                found.update(line.found)
+                both = line._replace(found=found)
             else:
                 yield line
-    yield rows[0]._replace(found={name: value for row in rows for name, value in row.found.items()})
+    yield both
 
 
-def _import(peers: Sequence[str], threads: int, quick: bool) -> Row:
-    """Each library's import where NumPy's is done, and NumPy's own."""
-    code = "import {first}; from time import perf_counter as now; start = now(); import {library}; print(now() - start)"
-    samples: dict[str, list[float]] = {name: [] for name in ("tinynorm", "numpy", *peers)}
-    for _ in range(1 if quick else 11):
-        for library, found in samples.items():
-            first = "sys" if library == "numpy" else "numpy"
-            done = subprocess.run(
-                [sys.executable, "-c", code.format(first=first, library=library)],
-                capture_output=True, text=True, env=environment(threads), check=False,
-            )  # fmt: skip
-            if done.returncode:
-                raise Failed(f"import {library}: {done.stderr.strip().splitlines()[-1]}")
-            found.append(float(done.stdout))
-    return Row("import", "import, NumPy's done", (), threads, {name: median(found) for name, found in samples.items()})
+def _import(other: str, threads: int, quick: bool) -> Found:
+    """The imports of tinynorm and another library where NumPy's is done, or NumPy's own, each time in a new process.
+
+    They find bytecode, as from the second start on, also where Python is told to write none: in a folder for that.
+    """
+    samples: dict[str, list[float]] = {"tinynorm": [], other: []}
+    with TemporaryDirectory() as folder:
+        variables = {**environment(threads), "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": folder}
+        for library in samples:
+            _import_time(library, variables)  # which writes it
+        for _ in range(1 if quick else 11):
+            for library, times in samples.items():
+                times.append(_import_time(library, variables))
+    found = {name: median(times) for name, times in samples.items()}
+    yield Row("import", "import after NumPy's, from bytecode", (), threads, found)
+
+
+def _import_time(library: str, variables: dict[str, str]) -> float:
+    """Seconds that a fresh interpreter takes."""
+    before = BEFORE.get(library, "import numpy")
+    code = f"{before}; from time import perf_counter as now; start = now(); import {library}; print(now() - start)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
+    if done.returncode:
+        said = done.stderr.strip() or f"ended with status {done.returncode}"
+        raise Failed(f"import {library}: {said.splitlines()[-1]}")
+    return float(done.stdout.splitlines()[-1])

@@ -1,12 +1,13 @@
 """The tables: on the terminal, and as Markdown."""
 
+import os
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from math import log, prod
 from pathlib import Path
 from typing import Any
 
-from .rows import IMPORT_MILLISECONDS, Line, target
+from .rows import IMPORT_MILLISECONDS, Line, Row, target
 
 MARKS = ("<!-- measured: begin -->", "<!-- measured: end -->")
 
@@ -29,18 +30,34 @@ def aim(value: float, bound: float | None, form: str = ".2f") -> str:
 
 def cells(lines: Sequence[Line]) -> list[list[str]]:
     """A table with its heading: a column for each contestant, with tinynorm's share of its time and the aim."""
-    others = list(dict.fromkeys(other for line in lines for other in line.ratios))
+    others = compared(lines)
     many = len({line.row.threads for line in lines}) > 1
     table = [["task", "size", *(["threads"] if many else []), "tinynorm", *(f"÷ {other}" for other in others)]]
     for line in lines:
         ratios = [aim(line.ratios[o], target(line.row, o)) if o in line.ratios else "" for o in others]
-        table.append([line.row.task, size(line), *([str(line.row.threads)] if many else []), amount(line), *ratios])
+        table.append([line.row.task, size(line.row), *([str(line.row.threads)] if many else []), amount(line), *ratios])
     return table
 
 
-def size(line: Line) -> str:
+def compared(lines: Iterable[Line]) -> list[str]:
+    """What tinynorm is compared with: the libraries as they came, and the copy last."""
+    return sorted(dict.fromkeys(other for line in lines for other in line.ratios), key=lambda other: other == "copy")
+
+
+def summary(lines: Sequence[Line]) -> list[list[str]]:
+    """A table with a line for each contestant: on how many rows tinynorm is ahead, and how many aims it reaches."""
+    table = [["beside", "rows", "ahead on", "ratio from", "to", "aims reached"]]
+    for other in compared(lines):
+        found = [(line.ratios[other], target(line.row, other)) for line in lines if other in line.ratios]
+        ratios, aims = [ratio for ratio, _ in found], [ratio <= bound for ratio, bound in found if bound is not None]
+        ahead, reached = sum(ratio < 1.0 for ratio in ratios), f"{sum(aims)} of {len(aims)}" if aims else ""
+        table.append([other, str(len(ratios)), str(ahead), f"{min(ratios):.2f}", f"{max(ratios):.2f}", reached])
+    return table
+
+
+def size(row: Row) -> str:
     """4096 × 1024"""
-    return " × ".join(map(str, line.row.size))
+    return " × ".join(map(str, row.size))
 
 
 def growth_cells(lines: Sequence[Line]) -> list[list[str]]:
@@ -52,7 +69,7 @@ def growth_cells(lines: Sequence[Line]) -> list[list[str]]:
             own = line.row.found["tinynorm"]
             one = line.ratios.get("1 thread")
             table.append([
-                line.row.task, size(line), amount(line), f"{1e9 * own / prod(line.row.size):.3g}",
+                line.row.task, size(line.row), amount(line), f"{1e9 * own / prod(line.row.size):.3g}",
                 "" if before is None else f"{own / before:.2f}", "" if one is None else f"{one:.2f}",
             ])  # fmt: skip
             before = own
@@ -67,10 +84,12 @@ def growth_summary(lines: Sequence[Line]) -> list[str]:
         if "1 thread" in found[0].ratios:
             text.append(f"{task}: {pays(found)}")
             continue
+        if len(found) < 2:
+            continue
         upper = found[len(found) // 2 - 1 :]
         first, last = upper[0].row, upper[-1].row
         slope = log(last.found["tinynorm"] / first.found["tinynorm"]) / log(prod(last.size) / prod(first.size))
-        text.append(f"{task}: time ~ size^{slope:.2f} from {size(upper[0])} to {size(upper[-1])}; linear is 1")
+        text.append(f"{task}: time ~ size^{slope:.2f} from {size(first)} to {size(last)}; linear is 1")
     return text
 
 
@@ -79,22 +98,26 @@ def pays(found: Sequence[Line]) -> str:
     start = len(found)
     while start and found[start - 1].ratios["1 thread"] < 1.0:
         start -= 1
-    return f"they pay from {size(found[start])} on" if start < len(found) else "they pay at none of these sizes"
+    return f"they pay from {size(found[start].row)} on" if start < len(found) else "they pay at none of these sizes"
 
 
 def tables(lines: Iterable[Line]) -> list[tuple[str, list[list[str]]]]:
-    """Each group's name and cells."""
+    """Each group's name and cells; and the summary."""
     by_group: dict[str, list[Line]] = {}
     for line in lines:
         by_group.setdefault(line.row.group, []).append(line)
-    return [(name, growth_cells(found) if name == "growth" else cells(found)) for name, found in by_group.items()]
+    found = [(name, growth_cells(group) if name == "growth" else cells(group)) for name, group in by_group.items()]
+    beside = [line for name, group in by_group.items() if name != "growth" for line in group]
+    return [*found, *([("summary", summary(beside))] if beside else [])]
 
 
 def terminal(table: Sequence[Sequence[str]]) -> str:
     """Columns of equal width, the first two flush left."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return "\n".join(
-        "  ".join(f"{c:<{w}}" if i < 2 else f"{c:>{w}}" for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        "  ".join(
+            f"{c:<{w}}" if i < 2 else f"{c:>{w}}" for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
         for row in table
     )
 
@@ -108,7 +131,7 @@ def markdown(table: Sequence[Sequence[str]]) -> str:
 def write_markdown(
     file: Path, tables: Sequence[tuple[str, list[list[str]]]], growth: Sequence[str], notes: Sequence[str]
 ) -> None:
-    """The tables and what stands below them, as a file, or in place of what stands between a file's `MARKS`."""
+    """The tables and what stands below them, between a file's `MARKS`, which a new file is given."""
     parts = []
     for group, table in tables:
         parts += [
@@ -117,11 +140,33 @@ def write_markdown(
             *(["\n".join(f"- {g}" for g in growth)] if group == "growth" else []),
         ]
     text = "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes)]) + "\n"
-    before = file.read_text(encoding="utf-8") if file.exists() else ""
-    if all(mark in before for mark in MARKS):
-        head, tail = before.partition(MARKS[0])[0], before.partition(MARKS[1])[2]
-        text = f"{head}{MARKS[0]}\n\n{text}\n{MARKS[1]}{tail}"
-    file.write_text(text, encoding="utf-8")
+    before = file.read_text(encoding="utf-8") if file.exists() else "".join(f"{mark}\n" for mark in MARKS)
+    head, tail = before.partition(MARKS[0])[0], before.partition(MARKS[1])[2]
+    file.write_text(f"{head}{MARKS[0]}\n\n{text}\n{MARKS[1]}{tail}", encoding="utf-8")
+
+
+def notes(settings: Sequence[dict[str, Any]], quick: bool) -> list[str]:
+    """What a reader of the numbers must know."""
+    found = list(map(setting, together(settings)))
+    loads = [s["load"] for s in settings if s["load"] is not None]
+    if loads:
+        found.append(f"load average when the processes began: {min(loads)} to {max(loads)}, on {os.cpu_count()} cores")
+    if any(s["load"] is not None and s["load"] > s["threads"] + 0.5 for s in settings):  # more than its own
+        found.append("the machine was not quiet: calls that outlast a time slice look longer beside shorter ones")
+    return [*found, *(["measured with --quick: no true numbers"] if quick else [])]
+
+
+def together(settings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Settings of one machine, in which processes had loaded different libraries, as one."""
+    merged: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for found in settings:
+        same = [found[name] for name in ("processor", "system", "python", "threads")]
+        one = merged.setdefault(
+            (*same, *found["cores"], found["versions"]["numpy"]), {**found, "versions": {}, "blas": []}
+        )
+        one["versions"].update(found["versions"])
+        one["blas"] = sorted({*one["blas"], *found["blas"]})
+    return list(merged.values())
 
 
 def setting(found: dict[str, Any]) -> str:

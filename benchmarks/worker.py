@@ -4,6 +4,7 @@ It prints a line of JSON for its setting, and one for each row.
 """
 
 import json
+import signal
 from argparse import ArgumentParser
 from typing import Any
 
@@ -12,6 +13,7 @@ from .setting import describe, pin
 
 def main() -> None:
     """Pin the cores, then import what would count them, and measure."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a word; whoever started it has them
     parser = ArgumentParser(prog="python -m benchmarks.worker", description=__doc__)
     parser.add_argument("group")
     parser.add_argument("--threads", type=int, default=1)

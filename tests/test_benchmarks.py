@@ -3,15 +3,18 @@
 import json
 import subprocess
 import sys
+from argparse import ArgumentTypeError
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
+from test_backend import device_context, stand_in
 
+import tinynorm as tn
 from benchmarks import __main__ as command
-from benchmarks import contestants, measures, processes, report, setting
-from benchmarks.rows import BOTH, GROUPS, NORM_SIZES, STEP_SIZES, Line, Row, merge, target
+from benchmarks import contestants, measures, picture, processes, report, setting
+from benchmarks.rows import BOTH, FRAMEWORKS, GROUPS, NORM_SIZES, STEP_SIZES, Line, Row, merge, target
 from tinynorm import bench
 from tinynorm.__main__ import main
 
@@ -40,7 +43,7 @@ TASKS = {
     "step": ["training step, Adam"],
     "overhead": ["(a * b + c).sum().backward()"],
     "memory": ["peak of a training step"],
-    "import": ["import, NumPy's done"],
+    "import": ["import after NumPy's, from bytecode"],
 }
 
 
@@ -59,6 +62,7 @@ def test_every_group_runs_and_is_written(tmp_path):
         assert row.task in done.stdout
     assert "÷ copy" in done.stdout
     assert "OPENBLAS_CORETYPE" not in done.stdout
+    assert done.stdout.splitlines()[-1] == "measured with --quick: no true numbers"
 
 
 def test_growth_runs_with_threads(tmp_path):
@@ -94,8 +98,8 @@ def test_what_was_measured_can_be_shown_again(tmp_path):
     options = [part for file in files for part in ("--markdown" if file.suffix == ".md" else "--picture", str(file))]
     done = run("--read", str(first), str(second), *options)
     assert done.returncode == 0, done.stderr
-    title, _, head, rule, *lines = files[0].read_text(encoding="utf-8").splitlines()
-    assert title == "### overhead"
+    mark, _, title, _, head, rule, *lines = files[0].read_text(encoding="utf-8").splitlines()
+    assert (mark, title) == (report.MARKS[0], "### overhead")
     assert head.startswith("| task | size | threads | tinynorm | ÷ formulas | ÷ numpy |")
     assert rule == "| --- | --- | ---: | ---: | ---: | ---: |"
     assert [line.split(" | ")[2] for line in lines[:2]] == ["1", "2"]
@@ -108,6 +112,10 @@ def test_what_was_measured_can_be_shown_again(tmp_path):
         (["nroms"], "'nroms' is none of norms, linear"),
         (["--against", "torhc"], "'torhc' is none of torch"),
         (["--read", "nowhere.json"], "nowhere.json"),
+        (["--read", __file__], "is not what --json writes"),
+        (["--json", "nowhere/all.json"], "nowhere/all.json cannot be written"),
+        (["--json", str(ROOT)], "cannot be written"),
+        (["--markdown", str(ROOT / "README.md")], "lacks the lines <!-- measured: begin -->"),
     ],
 )
 def test_misspelt_commands_end_in_one_sentence(options, said, capsys):
@@ -123,13 +131,84 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch, capsys):
     monkeypatch.setattr(command, "find_spec", lambda name: None)
     with pytest.raises(SystemExit):
         command.main(["overhead", "--against", "torch"])
-    assert "torch is not installed; install it with: pip install -e '.[bench]'" in capsys.readouterr().err
+    assert "torch is not installed; install all of them with: pip install -e '.[bench]'" in capsys.readouterr().err
     assert command.arguments([]).against == []
 
 
 def test_a_process_that_fails_is_named():
     with pytest.raises(processes.Failed, match=r"benchmarks\.worker nonsense .* ended with status 1"):
-        list(processes.run("nonsense", [], 1, quick=True))
+        [list(run) for run in processes.runs("nonsense", [], 1, quick=True)]
+
+
+def test_a_picture_needs_matplotlib_and_an_ending_that_it_knows(monkeypatch, tmp_path):
+    monkeypatch.setattr(picture, "endings", lambda: [".png", ".svg"])
+    assert command.drawable(str(tmp_path / "bars.png")) == str(tmp_path / "bars.png")
+    with pytest.raises(ArgumentTypeError, match=r"bars\.gif must end in one of \.png, \.svg"):
+        command.drawable("bars.gif")
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ArgumentTypeError, match=r"matplotlib cannot be imported .* pip install 'tinynorm\[bench\]'"):
+        command.drawable("bars.png")
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
+def test_pictures_of_any_rows_are_drawn(tmp_path):
+    rows = [
+        measured("norms", "RMSNorm forward", (4096, 1024), tinynorm=1.0, torch=4.0, mygrad=2.0, copy=0.5),
+        measured("memory", "a peak", (), tinynorm=1.0, formulas=2.0),
+    ]
+    for some in (rows, rows[:1], rows[1:]):
+        picture.draw(str(tmp_path / "bars.png"), merge(some))
+        assert (tmp_path / "bars.png").read_bytes().startswith(b"\x89PNG")
+        (tmp_path / "bars.png").unlink()
+
+
+def test_growth_alone_has_no_picture(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(picture, "endings", lambda: [".png"])
+    kept = tmp_path / "growth.json"
+    rows = [measured("growth", "x", (n,), tinynorm=1.0 * n) for n in (1, 2)]
+    kept.write_text(json.dumps({"rows": rows, "settings": [], "quick": False}), encoding="utf-8")
+    assert command.main(["--read", str(kept), "--picture", str(tmp_path / "bars.png")]) == 2
+    assert "growth has a table only" in capsys.readouterr().err
+    assert command.main(["norms", "--read", str(kept)]) == 2
+    assert f"{kept}: nothing there of norms" in capsys.readouterr().err
+
+
+# Runs that end early
+
+
+def some_runs(*ends):
+    """What a group runs: for each end a row, and then the exception that it is."""
+
+    def run(end):
+        yield {"setting": SETTING}
+        yield measured("norms", f"before {end!r}", (1,), tinynorm=1.0, torch=2.0)
+        if end is not None:
+            raise end
+
+    return lambda *options: map(run, ends)
+
+
+def test_a_library_that_fails_takes_nothing_from_the_others(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(processes, "runs", some_runs(processes.Failed("it broke"), None))
+    kept = tmp_path / "all.json"
+    assert command.main(["norms", "--json", str(kept)]) == 2
+    shown = capsys.readouterr()
+    assert "python -m benchmarks: it broke" in shown.err
+    assert "before None" in shown.out
+    assert len(json.loads(kept.read_text(encoding="utf-8"))["rows"]) == 2
+
+
+def test_after_an_interrupt_there_is_what_was_measured_and_documents_are_left_alone(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(processes, "runs", some_runs(None, KeyboardInterrupt(), None))
+    kept, document = tmp_path / "all.json", tmp_path / "table.md"
+    assert command.main(["norms", "--json", str(kept), "--markdown", str(document)]) == 130
+    shown = capsys.readouterr()
+    assert shown.err.endswith("interrupted\n")
+    assert "before None" in shown.out
+    assert "before KeyboardInterrupt()" in shown.out
+    assert len(json.loads(kept.read_text(encoding="utf-8"))["rows"]) == 2
+    assert not document.exists()
 
 
 # How it measures
@@ -162,8 +241,36 @@ def test_measuring_processes_start_from_a_clean_environment(monkeypatch):
 def test_contestants_that_disagree_are_not_measured():
     one = np.ones(3, np.float32)
     measures.agree("ones", {"a": lambda: one, "b": lambda: [one + 1e-6]})
-    with pytest.raises(SystemExit, match="a and b do not agree on ones"):
-        measures.agree("ones", {"a": lambda: one, "b": lambda: one * 1.01})
+    for other in (one * np.float32(1.01), one * np.float32(np.nan), one[:2]):
+        with pytest.raises(SystemExit, match="a and b do not agree on ones"):
+            measures.agree("ones", {"a": lambda: one, "b": lambda other=other: other})
+    with pytest.raises(SystemExit, match="b computes ones in float64, a in float32"):
+        measures.agree("ones", {"a": lambda: one, "b": lambda: one.astype(np.float64)})
+
+
+def test_imports_are_measured_from_bytecode(monkeypatch):
+    """Also where Python is told to write none."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    starts = []
+
+    def start(library, variables):
+        starts.append((library, any(Path(variables["PYTHONPYCACHEPREFIX"]).rglob("tinynorm/**/tensor.*.pyc"))))
+        return measure(library, variables)
+
+    measure = processes._import_time
+    monkeypatch.setattr(processes, "_import_time", start)
+    (run,) = processes.runs("import", [], 1, quick=True)
+    assert {*next(iter(run)).found} == {"tinynorm", "numpy"}
+    assert starts == [("tinynorm", False), ("numpy", True), ("tinynorm", True), ("numpy", True)]
+
+
+def test_an_import_that_fails_is_named():
+    with pytest.raises(processes.Failed, match="import nonsense: ModuleNotFoundError: No module named 'nonsense'"):
+        processes._import_time("nonsense", setting.environment(1))
+
+
+def test_the_command_line_knows_all_libraries():
+    assert {*contestants.PEERS} == {*command.PEERS} > {*FRAMEWORKS}
 
 
 @pytest.mark.parametrize("library", [*contestants.PEERS, ""])
@@ -182,6 +289,19 @@ def test_every_library_computes_the_same(library):
     steps = measures.step_calls(made, (8, 16, 1))
     for _ in range(3):  # so that Adam's steps are compared too
         measures.agree("step", steps)
+
+
+@pytest.mark.parametrize("library", contestants.PEERS)
+def test_every_library_stays_in_float32(library):
+    """float64 would be slower. On the way as well: no gradient of a training step may come out of it."""
+    if find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    for contestant in contestants.all_of(library):
+        if hasattr(contestant, "starting"):
+            x, labels = measures.normal(0, (8, 64))[0], np.arange(8)
+            loss, parameters = contestant.starting(lambda: tn.nn.PreNormMLP(64, 16, 1, 10, rng=0), x, labels)
+            gradients = contestant.pull(loss, parameters, np.float32(1))(parameters)[1]
+            assert {str(np.asarray(g).dtype) for g in gradients} == {"float32"}
 
 
 # The numbers
@@ -205,6 +325,12 @@ def test_the_documentation_has_the_marks():
 
 def measured(group, task, size, threads=1, **found):
     return Row(group, task, size, threads, found)
+
+
+SETTING = {
+    "processor": "a processor", "system": "Linux", "python": "3.11.7", "versions": {"numpy": "2.4"},
+    "blas": ["openblas 1"], "load": 0.5, "threads": 1, "cores": [1],
+}  # fmt: skip
 
 
 def test_ratios_belong_to_the_process_that_measured_both():
@@ -238,6 +364,53 @@ def test_ratios_belong_to_the_process_that_measured_both():
 def test_aims(group, task, size, other, one, two):
     assert target(measured(group, task, size), other) == one
     assert target(measured(group, task, size, threads=2), other) == two
+
+
+@pytest.mark.parametrize(
+    ("group", "task", "size", "other", "one", "two"),
+    [
+        ("norms", f"RMSNorm {BOTH}", NORM_SIZES[0], "mygrad", 0.32, 1.0),  # 0.27 / 0.84
+        ("norms", f"LayerNorm {BOTH}", (16384, 768), "autograd", 0.12, 1.0),  # 1.0 / 8
+        ("norms", f"RMSNorm {BOTH}", NORM_SIZES[0], "dezero", 1.0, 1.0),
+        ("norms", "RMSNorm forward", (4096, 1024), "mygrad", 1.0, 1.0),
+        ("norms", "LayerNorm forward", (4096, 1024), "mygrad", None, None),
+        ("linear", "Linear", (128, 256, 256), "pydynet", 1.0, 1.0),
+        ("step", "a step", STEP_SIZES[1], "pydynet", 0.68, 1.0),  # 0.80 / 1.18
+        ("overhead", "a graph", (8,), "mygrad", 0.17, None),  # 0.12 / (40 / 56)
+        ("memory", "a peak", STEP_SIZES[2], "dezero", 1.0, None),
+        ("import", "an import", (), "autograd", 1.0, 1.0),
+        ("import", "an import", (), "torch", None, None),
+    ],
+)
+def test_aims_beside_frameworks_in_numpy(group, task, size, other, one, two):
+    """Ahead by what they took of PyTorch's time, where that is known; ahead at all on the other rows that have aims."""
+    assert target(measured(group, task, size), other) == one
+    assert target(measured(group, task, size, threads=2), other) == two
+
+
+def test_the_summary_counts_rows_and_aims():
+    lines = merge([
+        measured("overhead", "a graph", (8,), tinynorm=6e-6, torch=60e-6, mygrad=12e-6, copy=1e-6),
+        measured("memory", "a peak", (8,), tinynorm=2.0, torch=1.0),
+    ])  # fmt: skip
+    assert report.tables(lines)[-1] == (
+        "summary",
+        [
+            ["beside", "rows", "ahead on", "ratio from", "to", "aims reached"],
+            ["torch", "2", "1", "0.10", "2.00", "1 of 2"],
+            ["mygrad", "1", "1", "0.50", "0.50", "0 of 1"],
+            ["copy", "1", "0", "6.00", "6.00", ""],
+        ],
+    )
+
+
+def test_notes_name_the_machine_once():
+    other = {**SETTING, "versions": {"numpy": "2.4", "torch": "2.13"}, "blas": ["openmp 1"], "load": 1.0}
+    machine, load = report.notes([SETTING, other, SETTING], quick=False)
+    assert "Python 3.11.7, numpy 2.4, torch 2.13; BLAS: openblas 1; openmp 1; 1 thread, pinned to core 1" in machine
+    assert "0.5 to 1.0" in load
+    assert len(report.notes([SETTING, {**SETTING, "threads": 2}], quick=True)) == 4
+    assert "was not quiet" in report.notes([SETTING, {**SETTING, "load": 3.0}], quick=False)[-1]
 
 
 def test_the_table_shows_ratio_beside_aim():
@@ -284,3 +457,30 @@ def test_the_short_version_prints_json(capsys):
     row = found["rows"][0]
     assert row.keys() == {"device", "shape", "pass", "copy", "rms_norm", "layer_norm", "less"}
     assert row["less"] == pytest.approx(1 - row["rms_norm"] / row["layer_norm"])
+
+
+def test_the_short_version_measures_a_gpu_and_waits_for_it(monkeypatch, capsys):
+    waited = []
+
+    class Device:
+        def __init__(self, index=0):
+            self.context = device_context(index)
+
+        def __enter__(self):
+            return self.context.__enter__()
+
+        def __exit__(self, *error):
+            return self.context.__exit__(*error)
+
+        def synchronize(self):
+            waited.append(self)
+
+    cupy = stand_in(1)
+    cupy.cuda.Device = Device
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    assert main(["bench", "--quick"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:5]] == ["cpu", "cpu", "cuda", "cuda"]
+    assert lines[-1].startswith("Medians in µs. NumPy ")
+    assert "no GPU" not in lines[-1]
+    assert len(waited) == 2 * 3 * (2 + 5)  # for two passes and three contestants: twice to warm up, then five samples

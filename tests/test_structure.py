@@ -168,10 +168,30 @@ def python(*arguments):
 def test_importing_needs_numpy_alone():
     before = set(python("-c", "import sys, numpy.random; print(*sys.modules)"))
     after = set(python("-W", "error", "-c", "import sys, tinynorm; print(*sys.modules)"))
-    assert "tinynorm.nn.norms" in after
+    assert "tinynorm.tensor" in after
     found = {name.partition(".")[0] for name in after - before} - set(sys.stdlib_module_names)
     assert found <= {"numpy", "tinynorm"}
     assert not after & {"hypothesis", "sklearn", "matplotlib", "tqdm", "cupy", "scipy", "pytest", "mpmath"}
+
+
+def test_importing_leaves_what_not_every_program_needs():
+    before = set(python("-c", "import sys, numpy; print(*sys.modules)"))
+    after = set(python("-c", "import sys, numpy, tinynorm; print(*sys.modules)"))
+    slow = {"argparse", "concurrent.futures", "decimal", "difflib", "fractions", "json", "numpy.random", "subprocess"}
+    assert not (after - before) & slow
+    later = {"nn", "functional", "derivatives", "recorded", "optim", "data", "testing", "bench"}
+    assert not after & {f"tinynorm.{name}" for name in later}
+
+
+def test_what_is_imported_later_can_be_listed_and_taken():
+    code = (
+        "import tinynorm; missing = {*tinynorm.__all__} - {*dir(tinynorm)}; before = tinynorm.grad; "
+        "from tinynorm import grad, nn, functional; import tinynorm.derivatives; "
+        "print(missing, before is grad is tinynorm.derivatives.grad, nn is tinynorm.nn)"
+    )
+    assert python("-W", "error", "-c", code) == ["set()", "True", "True"]
+    with pytest.raises(AttributeError, match="module 'tinynorm' has no attribute 'nm'"):
+        tn.nm  # noqa: B018
 
 
 def test_importing_warns_of_nothing_and_shows_the_parts():

@@ -7,9 +7,8 @@ run those pairs: on NumPy, on CuPy, on complex numbers, on Tensors.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import array, errors, functional, nn
+from . import array, errors
 from .array import *  # noqa: F403
-from .derivatives import grad, hvp, jacobian, jvp, vjp
 from .extend import op
 from .graph import no_grad
 from .kernels import formulas_only
@@ -18,7 +17,8 @@ from .random import manual_seed
 from .tensor import Tensor, as_tensor, tensor
 
 if TYPE_CHECKING:
-    from . import data, optim, testing
+    from . import data, functional, nn, optim, testing
+    from .derivatives import grad, hvp, jacobian, jvp, vjp
     from .testing.gradcheck import gradcheck, gradgradcheck
 
 __version__ = "0.1.0"
@@ -29,7 +29,12 @@ __all__ = [
     "tensor", "testing", "vjp", *array.__all__,
 ]  # fmt: skip
 
-_LATER = {"data": "", "optim": "", "testing": "", "gradcheck": "testing", "gradgradcheck": "testing"}
+_LATER = {
+    **dict.fromkeys(("data", "functional", "nn", "optim", "testing"), ""),
+    **dict.fromkeys(("grad", "hvp", "jacobian", "jvp", "vjp"), "derivatives"),
+    **dict.fromkeys(("gradcheck", "gradgradcheck"), "testing"),
+}
+"""What is imported when it is asked for: a module, or a name and the module that has it."""
 
 
 def __getattr__(name: str) -> Any:
@@ -40,3 +45,8 @@ def __getattr__(name: str) -> Any:
     found = getattr(module, name) if _LATER[name] else module
     globals()[name] = found
     return found
+
+
+def __dir__() -> list[str]:
+    """All names, also of what has not been asked for."""
+    return sorted({*globals(), *_LATER})

@@ -172,7 +172,7 @@ def run(arguments: Namespace, version: str) -> int:
         print(json.dumps({**head, "rows": [row.json() for row in rows]}, indent=2, allow_nan=False))
     else:
         gpu = f"; no GPU: {why}" if why else ""
-        print(f"\nNumPy {np.__version__}; threads for large arrays: {get_num_threads()}{gpu}")
+        print(f"\nMedians in µs. NumPy {np.__version__}; threads for large arrays: {get_num_threads()}{gpu}")
     return 0
 
 

@@ -1,7 +1,6 @@
 """What the operations ask of their inputs. Each check raises a typed error that names the function, the arguments, what
 was found and the remedy, before anything is computed."""
 
-from fractions import Fraction
 from math import ceil
 from typing import Any
 
@@ -218,6 +217,8 @@ def features(name: str, partial: Any, shape: Shape) -> int | None:
             f"{name}: partial={p!r} takes the first features of one axis, but normalized_shape {shape} has "
             f"{len(shape)}; reshape x to merge them"
         )
+    from fractions import Fraction  # which takes a while to import
+
     return ceil(Fraction(repr(p)) * shape[0])
 
 

@@ -3,7 +3,6 @@
 That conversion is more than a courtesy: np.float64(0.1) would widen a float32 parameter, float(0.1) does not.
 """
 
-import difflib
 from collections.abc import Iterable
 from math import inf, isfinite
 from typing import Any
@@ -109,5 +108,7 @@ def known(name: str, given: Iterable[str], allowed: Iterable[str]) -> None:
 
 def near_miss(name: str, names: Iterable[str]) -> str:
     """A question to append to an error about an unknown name; "" where nothing comes near."""
-    near = difflib.get_close_matches(name, list(names), n=1)
+    from difflib import get_close_matches  # which takes a while to import
+
+    near = get_close_matches(name, list(names), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
