@@ -130,6 +130,23 @@ def test_adam_and_adamw(kind: type[Adam], decay: float, eps: float, dtype: Any) 
     assert got == pytest.approx(expected, rel=1e-12 if dtype == np.float64 else 1e-6)
 
 
+def test_adam_over_all_of_float32() -> None:
+    """Steps of gradients whose squares are no float32, or hardly, against the paper's formula in long double."""
+    rng = np.random.default_rng(0)
+    sizes = 10.0 ** np.linspace(-35, 20.2, 200)
+    p = parameter(np.zeros(200), np.float32)
+    optimizer = Adam([p], lr=1.0)
+    at, m, v = (np.zeros(200, np.longdouble) for _ in range(3))
+    for t in range(1, 8):
+        p.grad = (rng.uniform(0.5, 1.0, 200) * sizes).astype(np.float32)
+        g = p.grad.astype(np.longdouble)
+        optimizer.step()
+        beta1, beta2 = np.longdouble(0.9), np.longdouble(0.999)
+        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+        at -= m / (1 - beta1**t) / (np.sqrt(v / (1 - beta2**t)) + np.longdouble(1e-8))
+        np.testing.assert_allclose(p.data, at, rtol=1e-6)
+
+
 def test_each_element_goes_its_own_way() -> None:
     p = parameter([[2.0, -1.0], [0.5, 3.0]])
     optimizer = Adam([p], lr=0.05)
@@ -344,6 +361,23 @@ def test_lr_is_read_at_each_step() -> None:
     with pytest.raises(ArgumentError, match=r"SGD: lr must be a finite number >= 0, not -0\.25"):
         optimizer.step()
     assert p.item() == 0.75
+
+
+def test_options_that_change_in_place_are_read_at_each_step() -> None:
+    """A 0-d array and a list stay the same objects, whatever is in them."""
+    p = parameter(1.0)
+    optimizer = Adam([p], lr=0.5, betas=(0.0, 0.0), eps=0.0)
+    lr, betas = np.array(0.25), [0.0, 0.0]
+    optimizer.param_groups[0].update(lr=lr, betas=betas)
+    set_grad(p, 1.0)
+    optimizer.step()
+    lr[...] = 0.5
+    optimizer.step()
+    assert p.item() == 0.25
+    betas[1] = 1.0
+    with pytest.raises(ArgumentError, match=r"^Adam: betas\[1\] must be"):
+        optimizer.step()
+    assert p.item() == 0.25
 
 
 def test_momentum_may_change_on_the_way() -> None:
@@ -707,6 +741,7 @@ def test_short_gradients_stay_as_they_are(max_norm: float) -> None:
     ("dtype", "value", "n"),
     [
         (np.float32, 1e30, 4),  # the square is no float32
+        (np.float32, 1e38, 4),  # and a factor that float32 holds to three digits only
         (np.float32, 1e-30, 4),
         (np.float16, 60000.0, 4),
         (np.float16, 6e-8, 4),  # the smallest float16, rounded

@@ -7,12 +7,14 @@ import numpy as np
 from ..backend import as_array
 from ..errors import ArgumentError
 from ..formulas.types import Array
+from ..graph import Leaf
 from ..kernels import buffers, enabled
 from ..options import limit
 from ..tensor import Tensor
 from .groups import Parameters, tensors
 
-BLOCK = 8_192  #: elements of a block, in float64 all of a first-level cache or less
+BLOCK = 32_768  #: elements of a block, which in float64 fits a second-level cache
+LEAST = 2.0**-126  #: the smallest factor that float32 holds to all its digits
 
 
 def clip_grad_norm_(parameters: Parameters, max_norm: float, error_if_nonfinite: bool = True) -> float:
@@ -21,8 +23,8 @@ def clip_grad_norm_(parameters: Parameters, max_norm: float, error_if_nonfinite:
     n = √(Σ g²) over all elements of all gradients ;   g ← g · max_norm / n   where n > max_norm
 
     The underscore is PyTorch's: the parameters' gradients change. Each `grad` is bound to a new array; an array that
-    somebody holds is not written to. The factor is exact, where PyTorch divides by n + 1e-6. Sums and products are
-    taken in float64 and scaled, so that float16 and float32 gradients of any size neither overflow nor vanish.
+    somebody holds is not written to. (PyTorch divides by n + 1e-6 instead.) Sums are taken in float64 and scaled, so
+    that float16 and float32 gradients of any size neither overflow nor vanish.
 
     Args:
         parameters: a module, or an iterable of parameters. Those without a gradient are skipped.
@@ -50,7 +52,9 @@ def clip_grad_norm_(parameters: Parameters, max_norm: float, error_if_nonfinite:
     name = "clip_grad_norm_"
     longest = limit(name, "max_norm", max_norm)
     members = tensors(name, parameters)
-    norm = _norm([p.grad for p in members if p.grad is not None])
+    leaves = [p._source for p in members if isinstance(p._source, Leaf)]
+    gradients = [leaf.grad for leaf in leaves if leaf.grad is not None]
+    norm = _norm(gradients)
     if not isfinite(norm):
         if error_if_nonfinite:
             raise ArgumentError(
@@ -58,9 +62,9 @@ def clip_grad_norm_(parameters: Parameters, max_norm: float, error_if_nonfinite:
                 "Pass error_if_nonfinite=False to get the norm back and skip the step"
             )
     elif norm > longest:
-        for p in members:
-            if p.grad is not None:
-                p.grad = _scaled(p.grad, longest / norm)
+        for leaf in leaves:
+            if leaf.grad is not None:
+                leaf.grad = _scaled(leaf.grad, longest / norm)
     return norm
 
 
@@ -77,7 +81,7 @@ def _norm(gradients: list[Array]) -> float:
 
 def _squares(gradients: list[Array]) -> float:
     """Σ g² in float64, which holds the squares of all numbers of the narrow dtypes; s = 1 will do then."""
-    wide, total = np.empty(BLOCK), 0.0
+    wide, total = buffers.empty((BLOCK,), np.float64), 0.0
     for g in gradients:
         flat = g.reshape(-1)
         for low in range(0, flat.size, BLOCK):
@@ -89,9 +93,9 @@ def _squares(gradients: list[Array]) -> float:
 
 
 def _scaled(g: Array, factor: float) -> Array:
-    """A new array, g · factor, rounded once."""
-    if enabled() and g.size > BLOCK and type(g) is np.ndarray and g.dtype.char in "efd":
-        return np.multiply(g, factor, buffers.like(g), dtype=np.float64, casting="same_kind")
+    """A new array, g · factor. It is rounded once; twice where g's own dtype holds the factor to all its digits."""
+    if enabled() and type(g) is np.ndarray and g.dtype.char in "fd" and factor >= LEAST:
+        return np.multiply(g, np.array(factor, g.dtype), buffers.like(g))
     return as_array((_wide(g) * factor).astype(g.dtype))
 
 

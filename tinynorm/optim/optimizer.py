@@ -1,14 +1,16 @@
 """What all optimizers share: walking the groups, keeping state for each parameter, writing the new values."""
 
 from collections.abc import Mapping
+from operator import is_
 from typing import Any
 
 from .. import backend
 from ..formulas.types import Array, Namespace
 from ..kernels import enabled
 from ..tensor import Tensor
+from .bundles import Runner
 from .groups import Group, Params, make_groups
-from .inplace import InPlace, Runner
+from .inplace import InPlace
 from .state import State, pack, state_dtype, unpack
 
 
@@ -52,11 +54,12 @@ class Optimizer:
 
     def __init__(self, params: Params, defaults: Mapping[str, Any]) -> None:
         name = type(self).__name__
+        self._seen: dict[int, tuple[list[Any] | None, dict[str, Any]]] = {}
         self.defaults: dict[str, Any] = self.checked(name, defaults)
         self.param_groups: list[Group] = make_groups(name, params, self.defaults)
         for group, options in zip(self.param_groups, self._options(), strict=True):
             group.update(options)
-        self.state: dict[Tensor, State] = {}
+        self._state: dict[Tensor, State] = {}
         self._runner = Runner()
 
     def __init_subclass__(cls) -> None:
@@ -74,6 +77,12 @@ class Optimizer:
         """The new value and state of one parameter. The state is empty at its first step; nothing is written to."""
         raise NotImplementedError(f"{type(self).__name__} defines no update")
 
+    @property
+    def state(self) -> dict[Tensor, State]:
+        """What the rule keeps, by the parameter."""
+        self._runner.expose()
+        return self._state
+
     def step(self) -> None:
         """Move every parameter that has a gradient. Graphs that still need the old values refuse `backward` afterwards.
 
@@ -81,34 +90,32 @@ class Optimizer:
             ArgumentError: for an option that was set to something that makes no sense.
             DeviceError: for a gradient that is not on its parameter's device. Nothing has moved then.
         """
-        name, options = f"{type(self).__name__}.step", self._options()
-        moves = []
-        for i, group in enumerate(self.param_groups):
-            for p in group["params"]:
-                if (g := p.grad) is not None:
-                    backend.common_namespace(name, (p._data, g))
-                    moves.append((p, g, i))
-        if self.in_place is not None and enabled():
-            moves = self._runner.step(self.in_place, moves, options, self.state)
-        for p, g, i in moves:
+        options, rule = self._options(), self.in_place if enabled() else None
+        for p, g, i in self._runner.step(type(self).__name__, rule, self.param_groups, options, self._state):
             with backend.on_device_of(p._data):
                 self._move(backend.namespace(p._data), p, g, options[i])
 
     def _move(self, xp: Namespace, p: Tensor, g: Array, options: Mapping[str, Any]) -> None:
         dtype = state_dtype(p)
-        state = {slot: _on_device(value, p.device) for slot, value in self.state.get(p, {}).items()}
+        state = {slot: _on_device(value, p.device) for slot, value in self._state.get(p, {}).items()}
         values, state = self.update(xp, p._data.astype(dtype, copy=False), g.astype(dtype, copy=False), state, options)
-        self.state[p] = {slot: value if slot == "step" else backend.as_array(value) for slot, value in state.items()}
+        self._state[p] = {slot: value if slot == "step" else backend.as_array(value) for slot, value in state.items()}
         p._overwrite(values.astype(p.dtype, copy=False))
 
     def _options(self) -> list[dict[str, Any]]:
         """Each group's options as they are now, checked."""
-        name = type(self).__name__
-        several = len(self.param_groups) > 1
-        return [
-            self.checked(f"{name}: group {i}" if several else name, {option: group[option] for option in self.defaults})
-            for i, group in enumerate(self.param_groups)
-        ]
+        return [self._checked(i, group) for i, group in enumerate(self.param_groups)]
+
+    def _checked(self, i: int, group: Group) -> dict[str, Any]:
+        """A group's options; as checked before, if they are the very same values, and such as cannot change."""
+        given = [group[option] for option in self.defaults]
+        seen, options = self._seen.get(i, (None, {}))
+        if seen is None or not all(map(is_, seen, given)):
+            name = type(self).__name__
+            where = f"{name}: group {i}" if len(self.param_groups) > 1 else name
+            options = self.checked(where, dict(zip(self.defaults, given, strict=True)))
+            self._seen[i] = given if all(map(_fixed, given)) else None, options
+        return options
 
     def zero_grad(self) -> None:
         """Forget the gradients: each grad becomes None, and a step without a backward then moves nothing."""
@@ -133,7 +140,7 @@ class Optimizer:
         >>> state["param_groups"]
         [{'lr': 0.5, 'momentum': 0.5, 'nesterov': False, 'weight_decay': 0.0, 'params': [0]}]
         """
-        return pack(self._members(), self._options(), self.state)
+        return pack(self._members(), self._options(), self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over copies of what `state_dict` gave, for the same parameters in the same groups and order.
@@ -145,7 +152,7 @@ class Optimizer:
         options, loaded = unpack(name, state, self._members(), list(self.defaults), self.checked, self.slots)
         for group, values in zip(self.param_groups, options, strict=True):
             group.update(values)
-        self.state = loaded
+        self._state = loaded
 
     def _members(self) -> list[list[Tensor]]:
         return [group["params"] for group in self.param_groups]
@@ -154,3 +161,8 @@ class Optimizer:
 def _on_device(value: Any, device: str) -> Any:
     """A slot where its parameter is: `Module.to` may have moved the parameter since the last step."""
     return backend.to_device(value, device) if backend.is_array(value) else value
+
+
+def _fixed(value: Any) -> bool:
+    """Whether a value can never become another: a number of Python's, or a tuple of such."""
+    return type(value) in (float, int, bool) or (type(value) is tuple and all(map(_fixed, value)))

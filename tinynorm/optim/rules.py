@@ -62,7 +62,8 @@ def adam(
     where g ← g + λ p comes first, m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ). The moments m and v start at 0 and t at 1;
     the hats undo the pull of that zero. ε stands outside the root and is not corrected. Returns p, m and v.
 
-    Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2015), Algorithm 1.
+    Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2015), Algorithm 1, in the order of the end of
+    their section 2, which puts both corrections in one factor: numerator and denominator are multiplied by √(1 − β₂ᵗ).
 
     >>> import numpy as np
     >>> one, zero = np.array([1.0]), np.array([0.0])
@@ -70,18 +71,18 @@ def adam(
     (array([0.5]), array([4.]), array([16.]))
     """
     beta1, beta2 = betas
-    g = _with_decay(p, g, weight_decay)
+    part = (1.0 - beta1) * _with_decay(p, g, weight_decay)
     m = beta1 * m
-    m += (1.0 - beta1) * g
-    square = (1.0 - beta2) * g
-    square *= g
+    m += part
+    part *= (1.0 - beta2) ** 0.5 / (1.0 - beta1)  # √(1 − β₂) g
+    part *= part
     v = beta2 * v
-    v += square
+    v += part
+    unbiased = (1.0 - beta2**t) ** 0.5
     root = xp.sqrt(v)
-    root *= (1.0 - beta2**t) ** -0.5  # √v̂
-    root += eps
+    root += eps * unbiased  # (√v̂ + ε) √(1 − β₂ᵗ)
     step = m / root
-    step *= lr / (1.0 - beta1**t)  # lr m̂ / (√v̂ + ε)
+    step *= lr * unbiased / (1.0 - beta1**t)  # lr m̂ / (√v̂ + ε)
     return p - step, m, v
 
 
