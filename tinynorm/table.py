@@ -18,6 +18,7 @@ from .kernels import activations as activation_kernels
 from .kernels import dense, elementwise, normal
 from .kernels import losses as loss_kernels
 from .kernels import norms as kernels
+from .kernels import softmax as softmax_kernels
 from .op import Op
 
 add = Op("add", arithmetic.add, arithmetic.add_backward, checks.broadcast, late=True, keeps=False)
@@ -86,8 +87,16 @@ silu = Op("silu", activations.silu, activations.silu_backward, kernel=activation
 softplus = Op("softplus", activations.softplus, activations.softplus_backward, kernel=activation_kernels.softplus)
 gelu = Op("gelu", activations.gelu, activations.gelu_backward, kernel=normal.gelu)
 gelu_tanh = Op("gelu_tanh", activations.gelu_tanh, activations.gelu_tanh_backward, kernel=activation_kernels.gelu_tanh)
-softmax = Op("softmax", activations.softmax, activations.softmax_backward, checks.line_axis)
-log_softmax = Op("log_softmax", activations.log_softmax, activations.log_softmax_backward, checks.line_axis)
+softmax = Op(
+    "softmax", activations.softmax, activations.softmax_backward, checks.line_axis, kernel=softmax_kernels.softmax
+)
+log_softmax = Op(
+    "log_softmax",
+    activations.log_softmax,
+    activations.log_softmax_backward,
+    checks.line_axis,
+    kernel=softmax_kernels.log_softmax,
+)
 dropout = Op("dropout", activations.dropout, activations.dropout_backward)
 
 cross_entropy = Op(
