@@ -148,6 +148,7 @@ def test_a_result_is_watched_also_where_the_graph_behind_it_was_freed(rng):
         tn.grad(z, y)
 
 
+@tn.formulas_only()
 def test_the_output_is_watched_where_the_formula_needs_it(rng):
     for name in ("exp", "sqrt"):
         x = leaf(rng.uniform(1.0, 2.0, 3))
@@ -160,6 +161,20 @@ def test_the_output_is_watched_where_the_formula_needs_it(rng):
         y.T.data[1] = 0.25
         with pytest.raises(tn.errors.GraphError, match=f"{name} still needs"):
             y.sum().backward()
+
+
+def test_the_output_is_watched_where_the_kernel_needs_it_and_only_there():
+    for name, needed in (("softmax", True), ("relu", True), ("log_softmax", False), ("sigmoid", False)):
+        x, same = (leaf(np.random.default_rng(0).normal(size=(200, 100))) for _ in range(2))
+        getattr(F, name)(same).sum().backward()
+        y = getattr(F, name)(x)
+        y.data[1] = 0.25
+        if needed:
+            with pytest.raises(tn.errors.GraphError, match=f"{name} still needs"):
+                y.sum().backward()
+        else:
+            y.sum().backward()
+            np.testing.assert_array_equal(x.grad, same.grad)
 
 
 def test_the_refusal_names_the_operation_that_needs_the_array(rng):

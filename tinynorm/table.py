@@ -14,9 +14,11 @@ from .formulas import (
     shaping,
 )
 from .formulas import linear as linear_formulas
-from .kernels import dense, elementwise
+from .kernels import activations as activation_kernels
+from .kernels import dense, elementwise, normal
 from .kernels import losses as loss_kernels
 from .kernels import norms as kernels
+from .kernels import softmax as softmax_kernels
 from .op import Op
 
 add = Op("add", arithmetic.add, arithmetic.add_backward, checks.broadcast, late=True, keeps=False)
@@ -31,11 +33,11 @@ expm1 = Op("expm1", elementary.expm1, elementary.expm1_backward)
 log = Op("log", elementary.log, elementary.log_backward)
 log1p = Op("log1p", elementary.log1p, elementary.log1p_backward)
 sqrt = Op("sqrt", elementary.sqrt, elementary.sqrt_backward)
-tanh = Op("tanh", elementary.tanh, elementary.tanh_backward)
+tanh = Op("tanh", elementary.tanh, elementary.tanh_backward, kernel=activation_kernels.tanh)
 sin = Op("sin", elementary.sin, elementary.sin_backward)
 cos = Op("cos", elementary.cos, elementary.cos_backward)
 absolute = Op("abs", elementary.absolute, elementary.absolute_backward)
-erf = Op("erf", elementary.erf, elementary.erf_backward)
+erf = Op("erf", elementary.erf, elementary.erf_backward, kernel=normal.erf)
 
 maximum = Op("maximum", selection.maximum, selection.maximum_backward, checks.broadcast, late=True)
 minimum = Op("minimum", selection.minimum, selection.minimum_backward, checks.broadcast, late=True)
@@ -76,15 +78,25 @@ rms_norm_variant = Op(
 layer_norm = Op("layer_norm", norms.layer_norm, norms.layer_norm_backward, kernel=kernels.layer_norm, quiet=True)
 
 relu = Op("relu", activations.relu, activations.relu_backward, kernel=elementwise.relu)
-leaky_relu = Op("leaky_relu", activations.leaky_relu, activations.leaky_relu_backward)
-elu = Op("elu", activations.elu, activations.elu_backward)
-sigmoid = Op("sigmoid", activations.sigmoid, activations.sigmoid_backward)
-silu = Op("silu", activations.silu, activations.silu_backward)
-softplus = Op("softplus", activations.softplus, activations.softplus_backward)
-gelu = Op("gelu", activations.gelu, activations.gelu_backward)
-gelu_tanh = Op("gelu_tanh", activations.gelu_tanh, activations.gelu_tanh_backward)
-softmax = Op("softmax", activations.softmax, activations.softmax_backward, checks.line_axis)
-log_softmax = Op("log_softmax", activations.log_softmax, activations.log_softmax_backward, checks.line_axis)
+leaky_relu = Op(
+    "leaky_relu", activations.leaky_relu, activations.leaky_relu_backward, kernel=activation_kernels.leaky_relu
+)
+elu = Op("elu", activations.elu, activations.elu_backward, kernel=activation_kernels.elu)
+sigmoid = Op("sigmoid", activations.sigmoid, activations.sigmoid_backward, kernel=activation_kernels.sigmoid)
+silu = Op("silu", activations.silu, activations.silu_backward, kernel=activation_kernels.silu)
+softplus = Op("softplus", activations.softplus, activations.softplus_backward, kernel=activation_kernels.softplus)
+gelu = Op("gelu", activations.gelu, activations.gelu_backward, kernel=normal.gelu)
+gelu_tanh = Op("gelu_tanh", activations.gelu_tanh, activations.gelu_tanh_backward, kernel=activation_kernels.gelu_tanh)
+softmax = Op(
+    "softmax", activations.softmax, activations.softmax_backward, checks.line_axis, kernel=softmax_kernels.softmax
+)
+log_softmax = Op(
+    "log_softmax",
+    activations.log_softmax,
+    activations.log_softmax_backward,
+    checks.line_axis,
+    kernel=softmax_kernels.log_softmax,
+)
 dropout = Op("dropout", activations.dropout, activations.dropout_backward)
 
 cross_entropy = Op(
