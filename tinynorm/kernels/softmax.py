@@ -25,7 +25,7 @@ NARROW = 64  #: numbers of a row up to which NumPy's reductions take their time,
 
 
 def _suits(x: Array, *, axis: int) -> bool:
-    last = x.ndim > 0 and axis in (-1, x.ndim - 1)
+    last = type(axis) is int and x.ndim > 0 and axis in (-1, x.ndim - 1)
     return last and x.dtype.char in "fd" and x.flags.c_contiguous and x.size > 0
 
 
