@@ -297,12 +297,12 @@ def test_threads_have_memory_of_their_own(rng):
     assert all(np.all(a == seed) for a, seed in kept)
 
 
-def test_who_comes_in_between_gets_memory_of_its_own():
+def test_who_comes_in_between_gets_memory_of_its_own(rng):
     """A finalizer may run in the middle of a search, and compute. Here a profiler does, at every call inside."""
-    found, inside = [], []
+    inside, found = [], []
 
     def interrupt(frame, event, argument):
-        if not inside and frame.f_code.co_filename == buffers.__file__:
+        if not inside and frame.f_code.co_filename == buffers.__file__ and len(found) < 500:
             inside.append(True)
             for pool in buffers._blocks.of_size.values():
                 pool.asked = False
@@ -311,16 +311,21 @@ def test_who_comes_in_between_gets_memory_of_its_own():
             found[-1].fill(-1.0)
             inside.clear()
 
-    del_later = [buffers.empty(SHAPE) for _ in range(10)]
-    del del_later
-    for _ in range(5):
+    kept = {}
+    for k in range(300):
         sys.setprofile(interrupt)
-        a = buffers.empty(SHAPE)
-        sys.setprofile(None)
-        a.fill(1.0)
-        found.append(a)
-    assert len(found) > 20
-    assert len({address(a) for a in found}) == len(found)
+        try:
+            a = buffers.empty(SHAPE)
+        finally:
+            sys.setprofile(None)
+        a.fill(k)
+        assert address(a) not in {address(other) for other in (*found, *kept.values())}
+        assert all(np.all(other == -1.0) for other in found)
+        kept[k] = a
+        for i in rng.choice(list(kept), len(kept) // 4, replace=False):
+            assert np.all(kept.pop(i) == i)
+        assert 1 < len(found) < 500  # somebody came in between, and the search came to an end
+        found.clear()
 
 
 def test_small_arrays_are_numpys_own():

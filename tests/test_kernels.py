@@ -172,13 +172,14 @@ def test_what_was_given_out_stays(kind: str, shape: tuple[int, ...]) -> None:
 
 
 @KINDS
-def test_backward_may_run_again_for_another_cotangent(kind: str) -> None:
-    arrays = inputs(kind, normal(200, 256))
+@pytest.mark.parametrize("shape", [(6, 9), (40, 300), (200, 256), (700, 300)])
+def test_backward_may_run_again_for_another_cotangent(kind: str, shape: tuple[int, int]) -> None:
+    arrays = inputs(kind, normal(*shape))
     needs = tuple(True for _ in arrays)
     y, cache, kernel = OPS[kind].run_plain(tuple(arrays), needs, {"axis": (-1,), "eps": 1e-5})
     before = y.copy()
     for seed in (1, 2):
-        dy = normal(200, 256, seed=seed)
+        dy = normal(*shape, seed=seed)
         close([y, *kernel.backward(dy, cache, needs)], right(kind, arrays, dy), SINGLE)
     np.testing.assert_array_equal(y, before)
 
@@ -214,7 +215,7 @@ def test_cotangents_whose_products_overflow_take_the_formula(kind: str) -> None:
 
 @DTYPES
 @pytest.mark.parametrize("mean", [1.0, 3.0, 10.0, 1e3, -1e3, 4e3, 1e4, 1e6])
-@pytest.mark.parametrize("shape", [(8, 64), (300, 64), (40, 1000)])
+@pytest.mark.parametrize("shape", [(8, 64), (600, 64), (40, 1000), (2100, 64)])
 def test_layer_norm_of_noise_on_a_large_number(dtype: Any, mean: float, shape: tuple[int, int]) -> None:
     x, dy = normal(*shape, dtype=dtype) + dtype.type(mean), normal(*shape, seed=1, dtype=dtype)
     x[1] -= dtype.type(mean)
@@ -318,6 +319,14 @@ def test_gradients_of_weights_do_not_drift_over_many_equal_rows(kind, width):
     np.testing.assert_allclose(w.grad / n, sent * c / np.sqrt((c * c).mean() + 1e-5), rtol=2e-6)
     if kind == "layer":
         np.testing.assert_allclose(b.grad / n, sent, rtol=4 * np.finfo(np.float32).eps)
+
+
+@pytest.mark.parametrize("n", [1, 63, norms.FEW, norms.FEW + 1, 2048, 5000])
+@pytest.mark.parametrize("width", [3, 64, 700])
+def test_a_sum_of_rows_of_any_number_does_not_drift(n, width):
+    row, factor = normal(width), SINGLE.type(0.7131)
+    found = norms._sum_of_rows(np.full(n, factor), np.tile(row, (n, 1)))
+    np.testing.assert_allclose(found, n * row.astype(np.float64) * float(factor), rtol=16 * np.finfo(SINGLE).eps)
 
 
 @pytest.mark.parametrize("chosen", ["many", "0", "-1", "1.5"])

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 import tinynorm as tn
 from tinynorm import table
-from tinynorm.kernels import losses
 from tinynorm.kernels.dense import column_sums
 
 F = tn.functional
@@ -164,11 +163,12 @@ def test_sum(shape, layout, dtype, seed):
 def test_which_inputs_relu_and_cross_entropy_take():
     x = np.ones((96, 256))
     assert serves(table.relu, x)
-    assert not serves(table.relu, x[0])
+    assert serves(table.relu, x[0, 0, ...])
     assert not serves(table.relu, x.T)
+    assert not serves(table.relu, x.astype(int))
     q = np.eye(96, 256)
     assert serves(table.cross_entropy, x, q=q, divisor=1.0)
-    assert not serves(table.cross_entropy, x[:2], q=q[:2], divisor=1.0)
+    assert not serves(table.cross_entropy, x[:0], q=q[:0], divisor=1.0)
     assert not serves(table.cross_entropy, x, q=q.astype(np.float32), divisor=1.0)
     assert not serves(table.cross_entropy, x, q=0.0 * q, divisor=1.0)
 
@@ -212,9 +212,8 @@ def test_cross_entropy(n, classes, spread, dtype, smoothing, weighted, reduction
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_cross_entropy_of_a_near_certain_class_keeps_its_digits(dtype, monkeypatch):
+def test_cross_entropy_of_a_near_certain_class_keeps_its_digits(dtype):
     """p is 1 − 1e-20 or so: then ℓ = Σ_{others} e^z and z̄ of the class is minus the others' sum."""
-    monkeypatch.setattr(losses, "FEW", 0)
     z = np.zeros((3, 4), dtype)
     z[0, 1] = z[1, 1] = 46.0
     t = tn.tensor(z, requires_grad=True)
@@ -228,8 +227,7 @@ def test_cross_entropy_of_a_near_certain_class_keeps_its_digits(dtype, monkeypat
 
 @pytest.mark.parametrize("strange", [np.nan, np.inf, -np.inf, 1e38])
 @pytest.mark.parametrize("target", [[0, 1], [-100, 1], [-100, 0]])
-def test_cross_entropy_of_what_is_not_finite(strange, target, monkeypatch):
-    monkeypatch.setattr(losses, "FEW", 0)
+def test_cross_entropy_of_what_is_not_finite(strange, target):
     z = np.random.default_rng(3).normal(size=(2, 3)).astype(np.float32)
     z[0, 1] = strange
     with np.errstate(all="ignore"):

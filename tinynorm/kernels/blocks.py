@@ -8,6 +8,7 @@ all, are copied through it wherever two rows fit in there, which costs more than
 
 from collections.abc import Callable
 from contextvars import Context
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -51,12 +52,25 @@ def each_block(run: Callable[[slice], R], rows: int, width: int) -> list[R]:
     return threads.each(lambda block: context.copy().run(run, block), blocks, rows * width)
 
 
-def over_rows(run: Callable[..., R], arrays: tuple[Array, ...], *rest: Any) -> list[R]:
-    """``run(*arrays, *rest)`` on the rows of a block, then of the next; the first of the arrays is a matrix."""
+def in_one(rows: Array, run: Callable[..., R], *arguments: Any) -> R:
+    """``run(*arguments)``, which takes all rows at once."""
+    return (_FOR_LONG if rows.shape[1] >= LONG else _FOR_SHORT).copy().run(run, *arguments)
+
+
+def over_rows(run: Callable[..., R], arrays: tuple[Any, ...], *rest: Any) -> list[R]:
+    """``run(*arrays, *rest)`` on the rows of a block, then of the next. The first is a matrix; others may be None."""
     rows, width = arrays[0].shape
     if rows * width <= BLOCK and rows <= TALL:
-        return [(_FOR_LONG if width >= LONG else _FOR_SHORT).copy().run(run, *arrays, *rest)]
-    return each_block(lambda block: run(*[a[block] for a in arrays], *rest), rows, width)
+        return [in_one(arrays[0], run, *arrays, *rest)]
+    return each_block(lambda block: run(*[a if a is None else a[block] for a in arrays], *rest), rows, width)
+
+
+@lru_cache(maxsize=64)
+def ones(n: int, char: str) -> Array:
+    """A row of ones, with which a matrix product is a sum."""
+    row = np.ones(n, char)
+    row.flags.writeable = False
+    return row
 
 
 def tiled(row: Array | None) -> Array | None:
@@ -67,9 +81,9 @@ def tiled(row: Array | None) -> Array | None:
 def apply_row(operation: np.ufunc, rows: Array, row: Array, out: Array) -> Array:
     """``operation(rows, row, out)`` for a row that may be `tiled`; `out` is contiguous."""
     height, width = rows.shape
-    times = len(row) // width
-    if times == 1:
+    if len(row) == width:
         return operation(rows, row, out)
+    times = len(row) // width
     whole = height - height % times
     operation(rows[:whole].reshape(-1, len(row)), row, out[:whole].reshape(-1, len(row)))
     if whole < height:

@@ -4,8 +4,13 @@ With d = z − max z, e = e^d, S = Σ e, a row's mass m = Σ q and the gradient 
 
     ℓ = m log S − Σ q d                      forward
     z̄ = e (m ℓ̄ / S) − q ℓ̄                    backward
+
+The largest e of a row is 1 whatever z is, so log S is log1p of the sum of the others, which keeps its digits where it
+is near 0. Finding where the largest is takes less time than finding what it is.
 """
 
+from functools import lru_cache
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -13,72 +18,88 @@ import numpy as np
 from ..formulas.losses import LIKELY, spread
 from ..formulas.types import Array
 from . import buffers
-from .blocks import each_block
+from .blocks import ones, over_rows
 from .kernel import Kernel
 
-FEW = 2048  #: up to so many elements the formula is as fast
+FEW = 256  #: so many classes a matrix product adds, which is faster; of more, NumPy's own sums lose fewer digits
 
 
 def _suits(z: Array, *, q: Array, divisor: float | None = None) -> bool:
-    plain = z.dtype.char in "fd" and z.flags.c_contiguous and z.size > FEW
+    plain = z.dtype.char in "fd" and z.flags.c_contiguous and z.size > 0
     return plain and q.dtype is z.dtype and q.shape == z.shape and q.flags.c_contiguous
 
 
 def _forward(needs: tuple[bool, ...], z: Array, *, q: Array, divisor: float | None = None) -> tuple[Array, Any] | None:
     """ℓ = m log S − Σ q d, or None where a row counts for nothing or a number is not finite"""
-    classes = z.shape[-1]
-    scores, shares, e = z.reshape(-1, classes), q.reshape(-1, classes), buffers.like(z)
-    into = e.reshape(-1, classes)
-    loss, mass, total_e = np.empty((3, len(scores), 1), z.dtype)
-
-    def run(block: slice) -> bool:
-        d, m, mass_e, value = into[block], mass[block], total_e[block], loss[block]
-        np.subtract(scores[block], np.maximum.reduce(scores[block], -1, keepdims=True), d)
-        np.vecdot(shares[block], d, value[:, 0])
-        np.exp(d, d)
-        np.add.reduce(d, -1, keepdims=True, out=mass_e)
-        np.add.reduce(shares[block], -1, keepdims=True, out=m)
-        log_mass_e = np.log(mass_e)
-        near, top = _near_1(d, mass_e)
-        if len(near):
-            others = d[near]
-            others[np.arange(len(near)), top] = 0.0
-            log_mass_e[near] = np.log1p(np.add.reduce(others, -1, keepdims=True))
-        np.subtract(m * log_mass_e, value, value)
-        return bool(np.isfinite(value).all() and m.all())
-
-    if not all(each_block(run, *scores.shape)):
+    e = buffers.like(z)
+    scores, shares, into = _as_rows(z, q, e)
+    n = len(scores)
+    loss, mass, total_e, top = *(np.empty(n, z.dtype) for _ in range(3)), np.empty(n, np.intp)
+    if not all(over_rows(_rows, (scores, shares, into, loss, mass, total_e, top))):
         return None
-    lead = z.shape[:-1]
-    y = loss.reshape(lead) if divisor is None else np.asarray(np.add.reduce(loss, None) / divisor)
-    return y, (e, total_e, q, mass, divisor)
+    if divisor is not None:
+        loss = np.asarray(np.add.reduce(loss) / divisor)
+    elif z.ndim != 2:
+        loss = loss.reshape(z.shape[:-1])
+    return loss, (e, total_e, top, q, mass, divisor)
 
 
-def _near_1(e: Array, total_e: Array) -> tuple[Array, Array]:
-    """In which rows the largest p, 1 / S, is so near to 1 that log p and p m − q lose digits ; and where it is."""
-    near = np.flatnonzero(total_e[:, 0] * LIKELY <= 1.0)
-    return near, e[near].argmax(-1) if len(near) else near
+def _rows(z: Array, q: Array, e: Array, loss: Array, mass: Array, total_e: Array, top: Array) -> bool:
+    at = np.add(_starts(*z.shape), z.argmax(1, top))
+    np.subtract(z, z.take(at)[:, None], e)
+    np.vecdot(q, e, loss)
+    np.exp(e, e)
+    flat = e.reshape(-1)
+    flat[at] = 0.0
+    _sums(e, total_e)
+    flat[at] = 1.0
+    _sums(q, mass)
+    log = np.log1p(total_e)
+    np.add(total_e, 1.0, total_e)
+    np.multiply(log, mass, log)
+    np.subtract(log, loss, loss)
+    np.divide(loss, mass, log)
+    return isfinite(log.dot(log))
 
 
 def _backward(dy: Array, cache: Any, needs: tuple[bool, ...]) -> tuple[Array]:
     """z̄ = e (m ℓ̄ / S) − q ℓ̄ ; where the two may nearly cancel, from the others: a row's sum is 0"""
-    e, total_e, q, mass, divisor = cache
-    dz = buffers.like(e)
-    classes = e.shape[-1]
-    exps, shares, rows = e.reshape(-1, classes), q.reshape(-1, classes), dz.reshape(-1, classes)
-    each = np.broadcast_to(spread(dy, divisor).reshape(-1, 1), total_e.shape)
-
-    def run(block: slice) -> None:
-        given, target = each[block], rows[block]
-        np.multiply(exps[block], mass[block] * given / total_e[block], target)
-        np.subtract(target, shares[block] * given, target)
-        near, top = _near_1(exps[block], total_e[block])
-        if len(near):
-            target[near, top] = 0.0
-            target[near, top] = -np.add.reduce(target[near], -1)
-
-    each_block(run, *exps.shape)
+    e, total_e, top, q, mass, divisor = cache
+    dz, each = buffers.like(e), spread(dy, divisor)
+    for_all, for_each = (each, None) if each.ndim == 0 else (None, each.reshape(-1))
+    over_rows(_pull, (*_as_rows(e, q, dz), mass, total_e, top, for_each), for_all)
     return (dz,)
+
+
+def _pull(e: Array, q: Array, dz: Array, mass: Array, total_e: Array, top: Array, for_each: Any, for_all: Any) -> None:
+    factor = np.multiply(mass, for_all if for_each is None else for_each)
+    np.divide(factor, total_e, factor)
+    np.multiply(e, factor[:, None], dz)
+    np.subtract(dz, np.multiply(q, for_all if for_each is None else for_each[:, None]), dz)
+    likely = total_e <= 1.0 / LIKELY
+    if likely.any():
+        at, flat = np.add(_starts(*dz.shape), top), dz.reshape(-1)
+        computed = flat.take(at)
+        flat[at] = 0.0
+        flat[at] = np.where(likely, -_sums(dz), computed)
+
+
+def _sums(rows: Array, out: Array | None = None) -> Array:
+    if rows.shape[1] <= FEW:
+        return rows.dot(ones(rows.shape[1], rows.dtype.char), out)
+    return np.add.reduce(rows, 1, None, out)
+
+
+def _as_rows(*arrays: Array) -> list[Array]:
+    if arrays[0].ndim == 2:
+        return list(arrays)
+    return [a.reshape(-1, a.shape[-1]) for a in arrays]
+
+
+@lru_cache(maxsize=16)
+def _starts(n: int, width: int) -> Array:
+    """Where rows begin."""
+    return np.arange(0, n * width, width)
 
 
 cross_entropy = Kernel(_suits, _forward, _backward)

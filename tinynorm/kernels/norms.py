@@ -6,14 +6,17 @@ With n features, t = Σ x² + n ε and R = √(n / t), which is the formula's r,
     p = ȳ x ;   ḡ += R p ;   a = (p g) / t ;   x̄ = R (ȳ g − a x)             backward
 
 where Σ x², R p and p g are matrix products (p is a matrix, R and g are vectors), the cheapest of all reductions.
-LayerNorm has c = x − μ for x, and x̄ less its mean, which is that of ȳ g, a matrix product as well.
+LayerNorm has c = x − μ for x, and x̄ less its mean, which is that of ȳ g, a matrix product as well. It keeps c.
+
+Of a small array a pass takes a microsecond, whatever it does, and so does anything else that is done beside the passes.
+So they follow one another in a straight line, and numbers that belong to a width and an ε are kept as arrays.
 
 Whatever these steps cannot take goes to the formula: rows whose squares leave the range, and those that are nearly
 constant, which the forward sees; cotangents whose products leave the range, which the backward sees.
 """
 
 from functools import lru_cache
-from math import isfinite, nan, prod
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -21,128 +24,180 @@ import numpy as np
 from ..formulas import norms
 from ..formulas.types import Array, Axes
 from . import buffers
-from .blocks import SMALL, apply_row, over_rows, tiled
+from .blocks import BLOCK, SMALL, apply_row, in_one, ones, over_rows, tiled
 from .kernel import Kernel
 
 Needs = tuple[bool, ...]
+Into = Any  #: the array that a result goes into, or None for a new one
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 WIDEST = 2**20  #: products of more numbers than this lose digits; and ones to multiply them are kept
 OFF_CENTRE = 4.0  #: rows whose mean is larger than so many times their spread are centred twice
 NEARLY_CONSTANT = 4096.0  #: and these take the formula
-GROUP = 16  #: rows that a matrix product adds to a running total; equal rows, the worst case, then cost 2.5 eps
+FEW = 256  #: so many rows a matrix product adds to a running total, as the formula does
+GROUP = 64  #: and so many where there are more; equal rows, the worst case, then cost 2.7 eps
 LARGEST = 2.0**20  #: so do rows with a larger R, since p = ȳ x may lose digits to underflow where ȳ h does not
 
 
 def _suits_rms(x: Array, weight: Array | None, *, axis: Axes, eps: float) -> bool:
-    return _suits(x, weight, axis, 1)
+    return _suits(x, axis, 1) and (weight is None or _fits(weight, x, axis))
 
 
 def _suits_layer(x: Array, weight: Array | None, bias: Array | None, *, axis: Axes, eps: float) -> bool:
-    return _suits(x, weight, axis, 2) and _fits(bias, x, axis)
+    fits = weight is None or _fits(weight, x, axis)
+    return fits and _suits(x, axis, 2) and (bias is None or _fits(bias, x, axis))
 
 
-def _suits(x: Array, weight: Array | None, axis: Axes, too_few: int) -> bool:
+def _suits(x: Array, axis: Axes, too_few: int) -> bool:
     """Of gradients of one number, or of two centred ones, but a part ε r² is left, which has a formula of its own."""
-    last = axis == (-1,) or axis == tuple(range(-len(axis), 0))
-    plain = last and x.dtype in FLOATS and x.size > 0 and x.flags.c_contiguous
-    return plain and too_few < prod(x.shape[-len(axis) :]) <= WIDEST and _fits(weight, x, axis)
+    if axis == (-1,):
+        width = x.shape[-1]
+    elif axis == tuple(range(-len(axis), 0)):
+        width = prod(x.shape[-len(axis) :])
+    else:
+        return False
+    return bool(too_few < width <= WIDEST and x.dtype in FLOATS and x.size > 0 and x.flags.c_contiguous)
 
 
-def _fits(row: Array | None, x: Array, axis: Axes) -> bool:
-    return row is None or (row.dtype == x.dtype and row.shape == x.shape[-len(axis) :] and row.flags.c_contiguous)
+def _fits(row: Array, x: Array, axis: Axes) -> bool:
+    return bool(row.dtype == x.dtype and row.shape == x.shape[-len(axis) :] and row.flags.c_contiguous)
 
 
-def _as_rows(x: Array, axes: int) -> Array:
-    return x if x.ndim == 2 and axes == 1 else x.reshape(-1, prod(x.shape[-axes:]))
+def _straight(x: Array, axes: int) -> bool:
+    return x.size <= SMALL and axes == 1 and x.ndim == 2
 
 
-def _as_row(weight: Array | None, x: Array) -> Array | None:
+def _as_rows(axes: int, *arrays: Array) -> tuple[Array, ...]:
+    """Matrices of rows of what is normalized together."""
+    shape = arrays[0].shape
+    if len(shape) == 2 and axes == 1:
+        return arrays
+    width = prod(shape[-axes:])
+    return tuple([a.reshape(-1, width) for a in arrays])
+
+
+def _into(x: Array) -> Into:
+    """Memory at hand; what is small NumPy has itself."""
+    return None if x.nbytes < buffers.SMALL else buffers.like(x)
+
+
+def _as_row(weight: Array | None, size: int) -> Array | None:
     if weight is None:
         return None
     row = weight if weight.ndim == 1 else weight.reshape(-1)
-    return row if x.size <= SMALL else tiled(row)
+    return row if size <= SMALL else tiled(row)
+
+
+@lru_cache(maxsize=64)
+def _numbers(width: int, eps: float, char: str) -> tuple[Array, Array]:
+    """n and n ε, as arrays of no axes: with these NumPy computes in half the time that numbers of Python's take it."""
+    return np.array(width, char), np.array(width * eps, char)
+
+
+@lru_cache(maxsize=16)
+def _shares(width: int, char: str) -> Array:
+    """A row of 1 / n, with which a matrix product is a mean."""
+    return np.full(width, 1.0 / width, char)
 
 
 def _rms_forward(needs: Needs, x: Array, weight: Array | None, *, axis: Axes, eps: float) -> tuple[Array, Any] | None:
     """y = (x R) g"""
-    axes, y = len(axis), buffers.like(x)
-    rows = _as_rows(x, axes)
+    axes = len(axis)
+    if _straight(x, axes):
+        sound, y, r, t = in_one(x, _rms_rows, x, _into(x), None, None, weight, eps)
+        return (y, (x, weight, 1, eps, r, t)) if sound else None
+    y = buffers.like(x)
+    rows, into = _as_rows(axes, x, y)
     r, t = np.empty(len(rows), x.dtype), np.empty(len(rows), x.dtype)
-    if not all(map(isfinite, over_rows(_rms_rows, (rows, _as_rows(y, axes), r, t), _as_row(weight, x), eps))):
+    if not all(sound for sound, *_ in over_rows(_rms_rows, (rows, into, r, t), _as_row(weight, x.size), eps)):
         return None
     return y, (x, weight, axes, eps, r, t)
 
 
-def _rms_rows(x: Array, y: Array, r: Array, t: Array, row: Array | None, eps: float) -> float:
-    np.vecdot(x, x, t)
-    sound = _roots(t, r, x.shape[1], eps)
-    np.multiply(x, r[:, None], y)
+def _rms_rows(x: Array, y: Into, r: Into, t: Into, row: Array | None, eps: float) -> tuple[bool, Array, Array, Array]:
+    t = np.vecdot(x, x, t)
+    sound, r = _roots(t, r, x.shape[1], eps)
+    y = np.multiply(x, r[:, None], y)
     if row is not None:
         apply_row(np.multiply, y, row, y)
-    return sound
+    return sound, y, r, t
 
 
-def _roots(t: Array, r: Array, width: int, eps: float) -> float:
-    """Makes t = s + n ε of s, and R; and a number that is finite where all of them are, and of use."""
-    np.add(t, width * eps, t)
-    root = np.sqrt(t)
-    np.divide(width**0.5, root, r)
+def _roots(t: Array, r: Into, width: int, eps: float) -> tuple[bool, Array]:
+    """Makes t = s + n ε of s, and R; and whether all of them are finite, and of use."""
+    n, more = _numbers(width, eps, t.dtype.char)
+    np.add(t, more, t)
+    r = np.divide(n, t, r)
+    np.sqrt(r, r)
     if eps < LARGEST**-2 and not r.max() <= LARGEST:  # with more ε, no R is larger
-        return nan
-    return float(root.dot(r))  # √n for each row, but nan where a root is 0 or ∞
+        return False, r
+    return isfinite(t.dot(r)), r  # Σ √(n t), but nan where a t is 0 or ∞
 
 
 def _rms_backward(dy: Array, cache: Any, needs: Needs) -> tuple[Array | None, ...]:
     """p = ȳ x ;   ḡ = Σ R p ;   x̄ = R (ȳ g − (p g) / t · x)"""
     x, weight, axes, eps, r, t = cache
-    dx = buffers.like(x)
-    parts = over_rows(_pull, (*(_as_rows(a, axes) for a in (x, dy, dx)), r, t), _as_row(weight, x), False)
-    if not all(isfinite(sound) for sound, _ in parts):
-        return _by_formula(norms.rms_norm, norms.rms_norm_backward, dy, (x, weight), axes, eps)
-    return dx, None if weight is None else _summed([dw for _, dw in parts], weight)
+    if _straight(x, axes) and dy.flags.c_contiguous:
+        size, dx, dw = in_one(x, _pull, x, dy, _into(x), r, t, weight, None)
+        if isfinite(size):
+            return dx, dw
+    else:
+        dx = buffers.like(x)
+        parts = over_rows(_pull, (*_as_rows(axes, x, dy, dx), r, t), _as_row(weight, x.size), None)
+        if all(isfinite(size) for size, *_ in parts):
+            return dx, None if weight is None else _summed([dw for *_, dw in parts], weight)
+    return _by_formula(norms.rms_norm, norms.rms_norm_backward, dy, (x, weight), axes, eps)
 
 
 def _layer_forward(
     needs: Needs, x: Array, weight: Array | None, bias: Array | None, *, axis: Axes, eps: float
 ) -> tuple[Array, Any] | None:
     """y = (c R) g + b,   c = x − μ"""
-    axes, y = len(axis), buffers.like(x)
-    rows = _as_rows(x, axes)
-    r, t, mean, rest = (np.zeros(len(rows), x.dtype) for _ in range(4))
-    arrays = (rows, _as_rows(y, axes), r, t, mean, rest)
-    if not all(map(isfinite, over_rows(_layer_rows, arrays, _as_row(weight, x), _as_row(bias, x), eps))):
+    axes = len(axis)
+    if _straight(x, axes):
+        sound, c, y, r, t = in_one(x, _layer_rows, x, _into(x), _into(x), None, None, None, None, weight, bias, eps)
+        return (y, (c, weight, bias, 1, eps, r, t, None, None)) if sound else None
+    kept, y = x, buffers.like(x)
+    means: tuple[Into, Into] = None, None
+    rows, into = _as_rows(axes, x, y)
+    r, t = np.empty(len(rows), x.dtype), np.empty(len(rows), x.dtype)
+    if x.size <= BLOCK:
+        kept = buffers.like(x)
+        (c,) = _as_rows(axes, kept)
+    else:  # writing c to memory would take longer than computing it again
+        c, means = into, (np.empty_like(r), np.zeros_like(r))
+    row, shift = _as_row(weight, x.size), _as_row(bias, x.size)
+    parts = over_rows(_layer_rows, (rows, c, into, r, t, *means), row, shift, eps)
+    if not all(sound for sound, *_ in parts):
         return None
-    return y, (x, weight, bias, axes, eps, r, t, mean, rest)
+    return y, (kept, weight, bias, axes, eps, r, t, *means)
 
 
 def _layer_rows(
-    x: Array, y: Array, r: Array, t: Array, mean: Array, rest: Array, row: Array | None, shift: Array | None, eps: float
-) -> float:
-    if not _centre(x, y, t, mean, rest):
-        return nan
-    sound = _roots(t, r, x.shape[1], eps)
-    np.multiply(y, r[:, None], y)
+    x: Array, c: Into, y: Into, r: Into, t: Into, mean: Into, rest: Into, row: Into, shift: Into, eps: float
+) -> tuple[bool, Array, Array, Array, Array]:
+    width, share = x.shape[1], _shares(x.shape[1], x.dtype.char)
+    mean = x.dot(share, mean)
+    c = np.subtract(x, mean[:, None], c)
+    t = np.vecdot(c, c, t)
+    ratio = np.divide(mean, np.sqrt(t))
+    sound = ratio.dot(ratio) * width <= OFF_CENTRE**2 or _centred_again(c, t, rest, ratio, share)
+    fine, r = _roots(t, r, width, eps)
+    y = np.multiply(c, r[:, None], y)
     if row is not None:
         apply_row(np.multiply, y, row, y)
     if shift is not None:
         apply_row(np.add, y, shift, y)
-    return sound
+    return sound and fine, c, y, r, t
 
 
-def _centre(x: Array, c: Array, squares: Array, mean: Array, rest: Array) -> bool:
-    """x less its mean. Where that is far from 0 its rounding counts: this is the mean of what is left, the rest."""
-    width = x.shape[1]
-    np.multiply(x.dot(_ones(width, x.dtype)), 1.0 / width, mean)
-    np.subtract(x, mean[:, None], c)
-    np.vecdot(c, c, squares)
-    spread = np.sqrt(squares)
-    np.multiply(spread, OFF_CENTRE * width**-0.5, spread)
-    size = np.abs(mean)
-    if (size > spread).any():
-        if (size > NEARLY_CONSTANT / OFF_CENTRE * spread).any():
-            return False
-        np.multiply(c.dot(_ones(width, x.dtype)), 1.0 / width, rest)
+def _centred_again(c: Array, squares: Array, rest: Into, ratio: Array, share: Array) -> bool:
+    """Less the mean of what is left, the rest, if some row's mean is so far from 0 that its rounding counts."""
+    far = np.fmax.reduce(np.abs(ratio, ratio)) * len(share) ** 0.5  # nan is 0 / 0, or will be found
+    if far > NEARLY_CONSTANT:
+        return False
+    if far > OFF_CENTRE:
+        rest = c.dot(share, rest)
         np.subtract(c, rest[:, None], c)
         np.vecdot(c, c, squares)
     return True
@@ -151,63 +206,63 @@ def _centre(x: Array, c: Array, squares: Array, mean: Array, rest: Array) -> boo
 def _layer_backward(dy: Array, cache: Any, needs: Needs) -> tuple[Array | None, ...]:
     """p = ȳ c ;   ḡ = Σ R p ;   b̄ = Σ ȳ ;   x̄ = R (ȳ g − mean(ȳ g) − (p g) / t · c)"""
     x, weight, bias, axes, eps, r, t, mean, rest = cache
-    dx = buffers.like(x)
-    arrays = (*(_as_rows(a, axes) for a in (x, dy, dx)), r, t, mean, rest)
-    parts = over_rows(_layer_pull, arrays, _as_row(weight, x), bias is not None)
-    if not all(isfinite(sound) for sound, _, _ in parts):
-        return _by_formula(norms.layer_norm, norms.layer_norm_backward, dy, (x, weight, bias), axes, eps)
-    dw = None if weight is None else _summed([dw for _, dw, _ in parts], weight)
-    return dx, dw, None if bias is None else _summed([db for *_, db in parts], bias)
+    if _straight(x, axes) and dy.flags.c_contiguous:
+        size, dx, dw, db = in_one(x, _layer_pull, x, dy, _into(x), r, t, None, None, weight, bias is not None)
+        if isfinite(size):
+            return dx, dw, db
+    else:
+        dx = buffers.like(x)
+        arrays = (*_as_rows(axes, x, dy, dx), r, t, mean, rest)
+        parts = over_rows(_layer_pull, arrays, _as_row(weight, x.size), bias is not None)
+        if all(isfinite(size) for size, *_ in parts):
+            dw = None if weight is None else _summed([dw for _, _, dw, _ in parts], weight)
+            return dx, dw, None if bias is None else _summed([db for *_, db in parts], bias)
+    return _by_formula(norms.layer_norm, norms.layer_norm_backward, dy, (x, weight, bias), axes, eps)
 
 
 def _layer_pull(
-    x: Array, dy: Array, dx: Array, r: Array, t: Array, mean: Array, rest: Array, row: Array | None, biased: bool
-) -> tuple[float, Array | None, Array | None]:
+    x: Array, dy: Array, dx: Into, r: Array, t: Array, mean: Into, rest: Into, row: Into, biased: bool
+) -> tuple[float, Array, Array | None, Array | None]:
     if not dy.flags.c_contiguous:  # of others, matrix products are slow
         np.copyto(copied := buffers.like(dx), dy)
         dy = copied
-    c = np.subtract(x, mean[:, None], dx)
-    if rest.any():
-        np.subtract(c, rest[:, None], c)
-    db = _sum_of_rows(_ones(len(dy), dy.dtype), dy) if biased else None
-    return *_pull(c, dy, dx, r, t, row, True), db
+    if mean is not None:  # or x is c already
+        x = np.subtract(x, mean[:, None], dx)
+        if rest.any():
+            np.subtract(x, rest[:, None], x)
+    db = _sum_of_rows(ones(len(dy), dy.dtype.char), dy) if biased else None
+    return *_pull(x, dy, dx, r, t, row, _shares(x.shape[1], x.dtype.char)), db
 
 
 def _pull(
-    x: Array, dy: Array, dx: Array, r: Array, t: Array, row: Array | None, centred: bool
-) -> tuple[float, Array | None]:
+    x: Array, dy: Array, dx: Into, r: Array, t: Array, row: Array | None, share: Array | None
+) -> tuple[float, Array, Array | None]:
     """Into dx, which may be x, the gradient of x; and a number that is finite where p is, and a part of ḡ."""
-    width, product, dw, gain = x.shape[1], buffers.like(dx), None, None
+    product, dw, gain = None if dx is None else buffers.like(dx), None, None
     if row is None:
         shrink = np.vecdot(dy, x)
     else:
-        gain = row if len(row) == width else row[:width]
-        np.multiply(dy, x, product)
+        gain = row if len(row) == x.shape[1] else row[: x.shape[1]]
+        product = np.multiply(dy, x, product)
         dw, shrink = _sum_of_rows(r, product), product.dot(gain)
     np.divide(shrink, t, shrink)
-    np.multiply(x, shrink[:, None], product)
-    if centred:
-        mean = dy.dot(_ones(width, x.dtype) if gain is None else gain)
-        np.multiply(mean, 1.0 / width, mean)
+    product = np.multiply(x, shrink[:, None], product)
+    if share is not None:
+        mean = dy.dot(share if gain is None else np.multiply(share, gain))
         np.add(product, mean[:, None], product)
     if row is not None:
-        dy = apply_row(np.multiply, dy, row, dx)
-    np.subtract(dy, product, dx)
+        dy = dx = apply_row(np.multiply, dy, row, dx)
+    dx = np.subtract(dy, product, dx)
     np.multiply(dx, r[:, None], dx)
-    return float(shrink.dot(shrink)), dw
-
-
-@lru_cache(maxsize=16)
-def _ones(n: int, dtype: Any) -> Array:
-    return np.ones(n, dtype)
+    return shrink.dot(shrink), dx, dw
 
 
 def _sum_of_rows(factors: Array, rows: Array) -> Array:
     """Σ of the rows, each times its factor: in groups, as a long running total of like terms drifts."""
     n, width = rows.shape
-    whole = n - n % GROUP
-    if whole <= GROUP:
+    if n <= FEW:
         return factors.dot(rows)
+    whole = n - n % GROUP
     groups = np.matmul(factors[:whole].reshape(-1, 1, GROUP), rows[:whole].reshape(-1, GROUP, width))
     total = _folded(groups[:, 0])
     return total if whole == n else total + factors[whole:].dot(rows[whole:])
