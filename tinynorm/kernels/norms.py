@@ -6,10 +6,12 @@ With n features, t = Σ x² + n ε and R = √(n / t), which is the formula's r,
     p = ȳ x ;   ḡ += R p ;   a = (p g) / t ;   x̄ = R (ȳ g − a x)             backward
 
 where Σ x², R p and p g are matrix products (p is a matrix, R and g are vectors), the cheapest of all reductions.
-LayerNorm has c = x − μ for x, and x̄ less its mean, which is that of ȳ g, a matrix product as well. It keeps c.
+LayerNorm has c = x − μ for x, and x̄ less its mean, which is that of ȳ g, a matrix product as well. It keeps c where
+x has one block; of more, writing it to memory would take longer than computing it again.
 
 Of a small array a pass takes a microsecond, whatever it does, and so does anything else that is done beside the passes.
-So they follow one another in a straight line, and numbers that belong to a width and an ε are kept as arrays.
+So they follow one another in a straight line, and numbers that belong to a width and an ε are kept as arrays. Of short
+rows it is one number for each that costs: columns are spread out by a product of matrices, and R g is computed first.
 
 Whatever these steps cannot take goes to the formula: rows whose squares leave the range, and those that are nearly
 constant, which the forward sees; cotangents whose products leave the range, which the backward sees.
@@ -24,7 +26,7 @@ import numpy as np
 from ..formulas import norms
 from ..formulas.types import Array, Axes
 from . import buffers
-from .blocks import BLOCK, SMALL, apply_row, in_one, ones, over_rows, tiled
+from .blocks import BLOCK, LONG, SMALL, apply_row, in_one, ones, outer, over_rows, tiled
 from .kernel import Kernel
 
 Needs = tuple[bool, ...]
@@ -36,6 +38,7 @@ OFF_CENTRE = 4.0  #: rows whose mean is larger than so many times their spread a
 NEARLY_CONSTANT = 4096.0  #: and these take the formula
 FEW = 256  #: so many rows a matrix product adds to a running total, as the formula does
 GROUP = 64  #: and so many where there are more; equal rows, the worst case, then cost 2.7 eps
+LEAST, MODERATE = 2.0**-20, 2.0**60  #: where R is no less, and g no larger, R g is far from the ends of the range
 LARGEST = 2.0**20  #: so do rows with a larger R, since p = ȳ x may lose digits to underflow where ȳ h does not
 
 
@@ -117,10 +120,21 @@ def _rms_forward(needs: Needs, x: Array, weight: Array | None, *, axis: Axes, ep
 def _rms_rows(x: Array, y: Into, r: Into, t: Into, row: Array | None, eps: float) -> tuple[bool, Array, Array, Array]:
     t = np.vecdot(x, x, t)
     sound, r = _roots(t, r, x.shape[1], eps)
+    return sound, _scaled(x, r, row, y, y), r, t
+
+
+def _scaled(x: Array, r: Array, row: Array | None, y: Into, factors: Into) -> Array:
+    """(x R) g, or of short rows x (R g), which goes into `factors` if there are any."""
+    width = x.shape[1]
+    if factors is not None and row is not None and len(row) != width and _fold(r, gain := row[:width]):
+        return np.multiply(x, outer(r, gain, factors), y)
     y = np.multiply(x, r[:, None], y)
-    if row is not None:
-        apply_row(np.multiply, y, row, y)
-    return sound, y, r, t
+    return y if row is None else apply_row(np.multiply, y, row, y)
+
+
+def _fold(r: Array, gain: Array) -> bool:
+    """Whether R g may be multiplied first."""
+    return bool(r.min() >= LEAST and gain.dot(gain) <= MODERATE**2)
 
 
 def _roots(t: Array, r: Into, width: int, eps: float) -> tuple[bool, Array]:
@@ -178,14 +192,13 @@ def _layer_rows(
 ) -> tuple[bool, Array, Array, Array, Array]:
     width, share = x.shape[1], _shares(x.shape[1], x.dtype.char)
     mean = x.dot(share, mean)
-    c = np.subtract(x, mean[:, None], c)
+    short = width < LONG and x.size > SMALL
+    c = np.subtract(x, outer(mean, ones(width, x.dtype.char), c) if short else mean[:, None], c)
     t = np.vecdot(c, c, t)
     ratio = np.divide(mean, np.sqrt(t))
     sound = ratio.dot(ratio) * width <= OFF_CENTRE**2 or _centred_again(c, t, rest, ratio, share)
     fine, r = _roots(t, r, width, eps)
-    y = np.multiply(c, r[:, None], y)
-    if row is not None:
-        apply_row(np.multiply, y, row, y)
+    y = _scaled(c, r, row, y, buffers.like(c) if short else None)  # c may lie where y is to be
     if shift is not None:
         apply_row(np.add, y, shift, y)
     return sound and fine, c, y, r, t
@@ -238,23 +251,32 @@ def _pull(
     x: Array, dy: Array, dx: Into, r: Array, t: Array, row: Array | None, share: Array | None
 ) -> tuple[float, Array, Array | None]:
     """Into dx, which may be x, the gradient of x; and a number that is finite where p is, and a part of ḡ."""
+    width = x.shape[1]
+    short, one = width < LONG and x.size > SMALL, ones(width, x.dtype.char)
     product, dw, gain = None if dx is None else buffers.like(dx), None, None
     if row is None:
         shrink = np.vecdot(dy, x)
     else:
-        gain = row if len(row) == x.shape[1] else row[: x.shape[1]]
+        gain = row if len(row) == width else row[:width]
         product = np.multiply(dy, x, product)
         dw, shrink = _sum_of_rows(r, product), product.dot(gain)
     np.divide(shrink, t, shrink)
-    product = np.multiply(x, shrink[:, None], product)
+    size, folds = shrink.dot(shrink), gain is not row and _fold(r, gain)
+    if folds:
+        np.multiply(shrink, r, shrink)
+    product = np.multiply(x, outer(shrink, one, product) if short else shrink[:, None], product)
     if share is not None:
         mean = dy.dot(share if gain is None else np.multiply(share, gain))
-        np.add(product, mean[:, None], product)
+        if folds:
+            np.multiply(mean, r, mean)
+        np.add(product, outer(mean, one, dx) if short else mean[:, None], product)
+    if folds:
+        dx = np.multiply(dy, outer(r, gain, dx), dx)
+        return size, np.subtract(dx, product, dx), dw
     if row is not None:
         dy = dx = apply_row(np.multiply, dy, row, dx)
     dx = np.subtract(dy, product, dx)
-    np.multiply(dx, r[:, None], dx)
-    return shrink.dot(shrink), dx, dw
+    return size, np.multiply(dx, r[:, None], dx), dw
 
 
 def _sum_of_rows(factors: Array, rows: Array) -> Array:
