@@ -36,10 +36,10 @@ FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 WIDEST = 2**20  #: products of more numbers than this lose digits; and ones to multiply them are kept
 OFF_CENTRE = 4.0  #: rows whose mean is larger than so many times their spread are centred twice
 NEARLY_CONSTANT = 4096.0  #: and these take the formula
+LARGEST = 2.0**20  #: so do rows with a larger R, since p = ȳ x may lose digits to underflow where ȳ h does not
 FEW = 256  #: so many rows a matrix product adds to a running total, as the formula does
 GROUP = 64  #: and so many where there are more; equal rows, the worst case, then cost 2.7 eps
 LEAST, MODERATE = 2.0**-20, 2.0**60  #: where R is no less, and g no larger, R g is far from the ends of the range
-LARGEST = 2.0**20  #: so do rows with a larger R, since p = ȳ x may lose digits to underflow where ȳ h does not
 
 
 def _suits_rms(x: Array, weight: Array | None, *, axis: Axes, eps: float) -> bool:
