@@ -295,19 +295,20 @@ def test_through_tensors(kind: str, shape: tuple[int, int]) -> None:
 
 
 def test_blocks_set_numpy_for_themselves_alone() -> None:
-    def settings(block: slice) -> tuple[int, str]:
+    def settings(block: Any = None) -> tuple[int, str]:
         return np.getbufsize(), np.geterr()["over"]
 
-    before, short = settings(slice(None)), blocks.TILE // 2
+    before, short = settings(), blocks.TILE // 2
     for rows, width, buffer in ((2, 3, short), (2, 300, 16), (90_000, 3, short), (2000, 300, 16)):
-        assert set(blocks.each_block(settings, rows, width)) == {(buffer, "ignore")}
-    assert settings(slice(None)) == before
+        assert set(blocks.over_rows(settings, (np.empty((rows, width)),))) == {(buffer, "ignore")}
+    assert settings() == before
 
 
 @given(rows=st.integers(1, 5000), width=st.integers(1, 5000))
 def test_blocks_are_all_rows_once(rows: int, width: int) -> None:
-    parts = blocks.each_block(lambda block: range(rows)[block], rows, width)
-    assert [i for part in parts for i in part] == list(range(rows))
+    numbered = np.broadcast_to(np.arange(rows)[:, None], (rows, width))
+    parts = blocks.over_rows(lambda block, nothing: block[:, 0], (numbered, None))
+    assert np.concatenate(parts).tolist() == list(range(rows))
 
 
 @given(height=st.integers(0, 300), width=st.integers(1, 300))

@@ -7,7 +7,6 @@ The last adds rows to a running total, in which errors grow with their number. S
 parts of the matrix to one another, then parts of the result, and so on.
 """
 
-from contextvars import Context
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,10 @@ import numpy as np
 from ..formulas.summation import FEW, contracted
 from ..formulas.types import Array
 from . import buffers
-from .blocks import SMALL, apply_row, each_block, ones, tiled
-from .kernel import Kernel
+from .blocks import SMALL, apply_row, as_rows, ones, over_rows, quiet, tiled
+from .kernel import Kernel, Needs
 
-_QUIET = Context()
-_QUIET.run(np.seterr, invalid="ignore")
+_QUIET = quiet(invalid="ignore")
 
 PARTS = 8  #: parts that are added to one another; equal rows, the worst case, then cost 2 eps
 
@@ -38,15 +36,15 @@ def _suits(x: Array, weight: Array, bias: Array | None) -> bool:
     )
 
 
-def _forward(needs: tuple[bool, ...], x: Array, weight: Array, bias: Array | None) -> tuple[Array, Any]:
+def _forward(needs: Needs, x: Array, weight: Array, bias: Array | None) -> tuple[Array, Any]:
     """y = x Wᵀ + b"""
-    rows = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+    rows = as_rows(x)
     y = _product(rows, weight.T)
     if bias is not None:
         if y.size <= SMALL:
             np.add(y, bias, y)
         else:
-            _add_to_rows(y, bias)
+            over_rows(lambda part, row: apply_row(np.add, part, row, part), (y,), tiled(bias))
     return y if rows is x else y.reshape(*x.shape[:-1], -1), (x if needs[1] else None, weight if needs[0] else None)
 
 
@@ -60,22 +58,17 @@ def _product(a: Array, b: Array) -> Array:
     return product
 
 
-def _add_to_rows(rows: Array, bias: Array) -> None:
-    row = tiled(bias)
-    each_block(lambda block: apply_row(np.add, rows[block], row, rows[block]), *rows.shape)
-
-
-def _backward(dy: Array, cache: Any, needs: tuple[bool, ...]) -> tuple[Array | None, Array | None, Array | None]:
+def _backward(dy: Array, cache: Any, needs: Needs) -> tuple[Array | None, Array | None, Array | None]:
     """x̄ = ȳ W ;   W̄ = ȳᵀ x ;   b̄ = 1ᵀ ȳ"""
     x, weight = cache
     dx = dw = None
-    rows = dy if dy.ndim == 2 and dy.flags.c_contiguous else np.ascontiguousarray(dy).reshape(-1, dy.shape[-1])
+    rows = as_rows(np.ascontiguousarray(dy))
     if needs[0]:
         dx = _product(rows, weight)
         if dy.ndim != 2:
             dx = dx.reshape(*dy.shape[:-1], -1)
     if needs[1]:
-        dw = _outer(rows, x if x.ndim == 2 else x.reshape(-1, x.shape[-1]))
+        dw = _outer(rows, as_rows(x))
     return dx, dw, column_sums(rows) if needs[2] else None
 
 

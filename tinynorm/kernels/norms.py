@@ -27,12 +27,10 @@ from ..formulas import norms
 from ..formulas.types import Array, Axes
 from . import buffers
 from .blocks import BLOCK, LONG, SMALL, apply_row, in_one, ones, outer, over_rows, tiled
-from .kernel import Kernel
+from .kernel import Kernel, Needs, plain
 
-Needs = tuple[bool, ...]
 Into = Any  #: the array that a result goes into, or None for a new one
 
-FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 WIDEST = 2**20  #: products of more numbers than this lose digits; and ones to multiply them are kept
 OFF_CENTRE = 4.0  #: rows whose mean is larger than so many times their spread are centred twice
 NEARLY_CONSTANT = 4096.0  #: and these take the formula
@@ -59,7 +57,7 @@ def _suits(x: Array, axis: Axes, too_few: int) -> bool:
         width = prod(x.shape[-len(axis) :])
     else:
         return False
-    return bool(too_few < width <= WIDEST and x.dtype in FLOATS and x.size > 0 and x.flags.c_contiguous)
+    return too_few < width <= WIDEST and plain(x)
 
 
 def _fits(row: Array, x: Array, axis: Axes) -> bool:
