@@ -125,17 +125,16 @@ def test_a_number_far_out_takes_the_formula_and_the_others_do_not_notice(name: s
 
 
 @EACH
-def test_the_same_bits_for_any_number_of_threads_and_with_no_gradient(name: str, monkeypatch: Any) -> None:
+def test_the_same_bits_for_any_number_of_threads_and_with_no_gradient(
+    name: str, monkeypatch: Any, restored: None
+) -> None:
     monkeypatch.setattr(tn.kernels.threads, "ENOUGH", 1)
     x, dy, call = normals(300, 301), normals(300, 301, seed=1), ACTIVATIONS[name].call
-    before, found = tn.get_num_threads(), []
-    try:
-        for n in (1, 2, 3):
-            tn.set_num_threads(n)
-            found.append([a.tobytes() for a in run(call, [x], dy)])
-            assert call(tn.tensor(x)).numpy().tobytes() == found[-1][0]
-    finally:
-        tn.set_num_threads(before)
+    found = []
+    for n in (1, 2, 3):
+        tn.set_num_threads(n)
+        found.append([a.tobytes() for a in run(call, [x], dy)])
+        assert call(tn.tensor(x)).numpy().tobytes() == found[-1][0]
     assert found[0] == found[1] == found[2]
 
 
