@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import tinynorm as tn
 from tinynorm import table
-from tinynorm.kernels import blocks, norms, threads
+from tinynorm.kernels import blocks, norms, sums, threads
 
 F = tn.functional
 KINDS = pytest.mark.parametrize("kind", ["rms", "layer"])
@@ -335,11 +335,11 @@ def test_gradients_of_weights_do_not_drift_over_many_equal_rows(kind, width):
         np.testing.assert_allclose(b.grad / n, sent, rtol=4 * np.finfo(np.float32).eps)
 
 
-@pytest.mark.parametrize("n", [1, 63, norms.FEW, norms.FEW + 1, 2048, 5000])
+@pytest.mark.parametrize("n", [1, 63, sums.FEW, sums.FEW + 1, 2048, 5000])
 @pytest.mark.parametrize("width", [3, 64, 700])
 def test_a_sum_of_rows_of_any_number_does_not_drift(n, width):
     row, factor = normal(width), SINGLE.type(0.7131)
-    found = norms._sum_of_rows(np.full(n, factor), np.tile(row, (n, 1)))
+    found = sums.weighted_sum(np.full(n, factor), np.tile(row, (n, 1)))
     np.testing.assert_allclose(found, n * row.astype(np.float64) * float(factor), rtol=16 * np.finfo(SINGLE).eps)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import tinynorm as tn
 from tinynorm import table
-from tinynorm.kernels.dense import column_sums
+from tinynorm.kernels.sums import column_sums
 
 F = tn.functional
 LARGE = 96 * 256  # elements of an array that has memory of its own even in float32

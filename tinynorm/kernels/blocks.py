@@ -8,7 +8,6 @@ all, are copied through it wherever two rows fit in there, which costs more than
 
 from collections.abc import Callable
 from contextvars import Context
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,7 +20,6 @@ R = TypeVar("R")
 BLOCK = 131_072  #: elements of a block: with fewer, what each costs beside its work counts; more leave the cache
 TALL = 8192  #: and so many of its rows at most, since sums over them are running totals
 SMALL = 24_576  #: up to so many elements it does not pay to repeat a row
-FEW = 256  #: so many numbers of a row a product adds, five times as fast; of more, NumPy's sums lose fewer digits
 LONG = 256  #: elements of a row from which on the buffer only costs
 TILE = 2048  #: elements of several rows that meet one row in one go, where four or more have so many
 
@@ -70,20 +68,6 @@ def over_rows(run: Callable[..., R], arrays: tuple[Any, ...], *rest: Any) -> lis
 def as_rows(x: Array) -> Array:
     """A matrix of what lies along the last axis."""
     return x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
-
-
-@lru_cache(maxsize=64)
-def ones(n: int, char: str) -> Array:
-    """A row of ones, with which a matrix product is a sum."""
-    row = np.ones(n, char)
-    row.flags.writeable = False
-    return row
-
-
-def sums(rows: Array, out: Array | None = None) -> Array:
-    """Σ of each row."""
-    width = rows.shape[1]
-    return rows.dot(ones(width, rows.dtype.char), out) if width <= FEW else np.add.reduce(rows, 1, None, out)
 
 
 def outer(column: Array, row: Array, out: Array) -> Array:

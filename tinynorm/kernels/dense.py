@@ -3,8 +3,7 @@
     y = x Wᵀ, then y += b                                              forward
     x̄ = ȳ W ;   W̄ = ȳᵀ x ;   b̄ = 1ᵀ ȳ, a product of a row and a matrix    backward
 
-The last adds rows to a running total, in which errors grow with their number. So where there are many it adds `PARTS`
-parts of the matrix to one another, then parts of the result, and so on.
+`sums` keeps the last from drifting, and `contracted` the one before.
 """
 
 from typing import Any
@@ -14,12 +13,11 @@ import numpy as np
 from ..formulas.summation import FEW, contracted
 from ..formulas.types import Array
 from . import buffers
-from .blocks import SMALL, apply_row, as_rows, ones, over_rows, quiet, tiled
+from .blocks import SMALL, apply_row, as_rows, over_rows, quiet, tiled
 from .kernel import Kernel, Needs
+from .sums import column_sums
 
 _QUIET = quiet(invalid="ignore")
-
-PARTS = 8  #: parts that are added to one another; equal rows, the worst case, then cost 2 eps
 
 
 def _suits(x: Array, weight: Array, bias: Array | None) -> bool:
@@ -77,16 +75,6 @@ def _outer(left: Array, right: Array) -> Array:
     if len(left) <= FEW or len(left) <= 8 * min(left.shape[1], right.shape[1]):
         return _product(left.T, right)
     return contracted(np, left.T, right)
-
-
-def column_sums(rows: Array) -> Array:
-    """Σ of the rows of a matrix in C order, as an array of its own."""
-    (n, width), char = rows.shape, rows.dtype.char
-    if n <= FEW:
-        return ones(n, char).dot(rows)
-    whole = n - n % PARTS
-    found = column_sums(ones(PARTS, char).dot(rows[:whole].reshape(PARTS, -1)).reshape(-1, width))
-    return found if whole == n else found + ones(n - whole, char).dot(rows[whole:])
 
 
 linear = Kernel(_suits, _forward, _backward)

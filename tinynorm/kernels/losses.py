@@ -18,8 +18,9 @@ import numpy as np
 from ..formulas.losses import LIKELY, spread
 from ..formulas.types import Array
 from . import buffers
-from .blocks import as_rows, over_rows, sums
+from .blocks import as_rows, over_rows
 from .kernel import Kernel, Needs, plain
+from .sums import row_sums
 
 
 def _suits(z: Array, *, q: Array, divisor: float | None = None) -> bool:
@@ -48,9 +49,9 @@ def _rows(z: Array, q: Array, e: Array, loss: Array, mass: Array, total_e: Array
     np.exp(e, e)
     flat = e.reshape(-1)
     flat[at] = 0.0
-    sums(e, total_e)
+    row_sums(e, total_e)
     flat[at] = 1.0
-    sums(q, mass)
+    row_sums(q, mass)
     log = np.log1p(total_e)
     np.add(total_e, 1.0, total_e)
     np.multiply(log, mass, log)
@@ -78,7 +79,7 @@ def _pull(e: Array, q: Array, dz: Array, mass: Array, total_e: Array, top: Array
         at, flat = np.add(_starts(*dz.shape), top), dz.reshape(-1)
         computed = flat.take(at)
         flat[at] = 0.0
-        flat[at] = np.where(likely, -sums(dz), computed)
+        flat[at] = np.where(likely, -row_sums(dz), computed)
 
 
 @lru_cache(maxsize=16)

@@ -17,8 +17,9 @@ import numpy as np
 from ..formulas.losses import LIKELY
 from ..formulas.types import Array
 from . import buffers
-from .blocks import as_rows, over_rows, sums
+from .blocks import as_rows, over_rows
 from .kernel import Kernel, Needs, plain
+from .sums import row_sums
 
 NARROW = 64  #: numbers of a row up to which NumPy's reductions take their time, row by row
 
@@ -49,7 +50,7 @@ def _softmax(needs: Needs, x: Array, *, axis: int) -> tuple[Array, Any] | None:
 def _softmax_rows(x: Array, p: Array) -> float:
     np.subtract(x, _largest(x), p)
     np.exp(p, p)
-    mass = sums(p)
+    mass = row_sums(p)
     np.divide(p, mass[:, None], p)
     return float(np.add.reduce(mass))
 
@@ -62,7 +63,7 @@ def _softmax_backward(dy: Array, p: Any, needs: Needs) -> tuple[Array]:
 
 
 def _softmax_pull(dx: Array, dy: Array, p: Array) -> None:
-    dot = sums(np.multiply(dy, p, dx)) if p.shape[1] <= NARROW else np.vecdot(dy, p)
+    dot = row_sums(np.multiply(dy, p, dx)) if p.shape[1] <= NARROW else np.vecdot(dy, p)
     np.subtract(dy, dot[:, None], dx)
     np.multiply(dx, p, dx)
 
@@ -81,7 +82,7 @@ def _log_rows(x: Array, y: Array, e: Array, mass: Array, rest: Array, top: Array
     """`top` is where the largest element of a row is, if its p is nearly 1, and otherwise stays −1."""
     np.subtract(x, _largest(x), y)
     np.exp(y, e)
-    sums(e, mass)
+    row_sums(e, mass)
     log_mass = np.log(mass)
     near = mass * LIKELY <= 1.0
     if near.any():
@@ -89,7 +90,7 @@ def _log_rows(x: Array, y: Array, e: Array, mass: Array, rest: Array, top: Array
         at = np.flatnonzero(flat == 1.0)
         at = at[near[at // width]]
         flat[at] = 0.0
-        sums(e, rest)
+        row_sums(e, rest)
         flat[at] = 1.0
         row, top[at // width] = at // width, at % width
         log_mass[row] = np.log1p(rest[row])
@@ -106,7 +107,7 @@ def _log_backward(dy: Array, cache: Any, needs: Needs) -> tuple[Array]:
 
 
 def _log_pull(dx: Array, dy: Array, e: Array, mass: Array, rest: Array, top: Array) -> None:
-    total = sums(dy)
+    total = row_sums(dy)
     np.multiply(e, (total / mass)[:, None], dx)
     np.subtract(dy, dx, dx)
     near = np.flatnonzero(top >= 0)
