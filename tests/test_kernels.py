@@ -63,7 +63,7 @@ def right(kind: str, arrays: list[Any], dy: np.ndarray, eps: float = 1e-5, axes:
 
 def close(got: list[Any], expected: list[Any], dtype: Any, factor: float = 1.0, least: float = 1e-30) -> None:
     """Each to the tolerance, in units of its largest number, or of `least` where all but that cancels."""
-    for name, a, b in zip(("y", "dx", "dw", "db"), got, expected, strict=False):
+    for name, (a, b) in zip(("y", "dx", "dw", "db"), zip(got, expected, strict=True), strict=False):
         assert (a is None) == (b is None), name
         if a is not None:
             b = np.asarray(b, np.longdouble)

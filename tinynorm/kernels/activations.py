@@ -28,8 +28,7 @@ FEW = 2048  #: up to so many elements, tanh's and leaky ReLU's formulas are as f
 LOW = -80.0  #: from here on, neither e^(−x) nor its products with x overflow in float32
 HIGH = 1e6  #: and up to here, neither do some powers of x
 
-# run(x, y, t, sloped, **params) writes f(x) to y and, where it is wanted, f′(x) to t.
-Run = Callable[..., float]
+Run = Callable[..., float]  #: run(x, y, t, sloped, **params) writes f(x) to y and, where it is wanted, f′(x) to t
 
 _QUIET = quiet(all="ignore")
 

@@ -12,11 +12,6 @@ from .kernel import Kernel, Needs, plain
 PIECE = 32_768  #: elements that stay in the cache beside their zeros or their mask
 
 
-def _flat(x: Array) -> Array:
-    """An array in C order, or a copy of it in C order, as a row."""
-    return np.ascontiguousarray(x).reshape(-1)
-
-
 # relu. NumPy's maximum of an array and a number takes three times as long as that of two arrays. What is kept is where
 # x > 0, in a quarter of the memory. Gradients are multiplied by it as integers: 1 leaves all bits as they are, and 0
 # makes them 0, those of nan too.
@@ -53,7 +48,7 @@ def _relu_backward(dy: Array, positive: Any, needs: Needs) -> tuple[Array]:
     if dy.size <= PIECE:
         np.multiply(dy.view(bits), positive, dx.view(bits))
         return (dx,)
-    given, kept, into = _flat(dy).view(bits), positive.reshape(-1), dx.reshape(-1).view(bits)
+    given, kept, into = dy.reshape(-1).view(bits), positive.reshape(-1), dx.reshape(-1).view(bits)
     threads.each(lambda piece: np.multiply(given[piece], kept[piece], into[piece]), cut(dy.size, PIECE), dy.size)
     return (dx,)
 
