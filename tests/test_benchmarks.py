@@ -13,7 +13,7 @@ from test_backend import device_context, stand_in
 
 import tinynorm as tn
 from benchmarks import __main__ as command
-from benchmarks import contestants, measures, picture, processes, report, setting
+from benchmarks import arguments, contestants, measures, picture, processes, report, setting
 from benchmarks.rows import BOTH, FRAMEWORKS, GROUPS, NORM_SIZES, STEP_SIZES, Line, Row, merge, target
 from tinynorm import bench
 from tinynorm.__main__ import main
@@ -128,11 +128,11 @@ def test_misspelt_commands_end_in_one_sentence(options, said, capsys):
 
 
 def test_a_library_that_is_not_installed_is_named(monkeypatch, capsys):
-    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    monkeypatch.setattr(arguments, "find_spec", lambda name: None)
     with pytest.raises(SystemExit):
         command.main(["overhead", "--against", "torch"])
     assert "torch is not installed; install all of them with: pip install -e '.[bench]'" in capsys.readouterr().err
-    assert command.arguments([]).against == []
+    assert arguments.parse([]).against == []
 
 
 def test_a_process_that_fails_is_named():
@@ -142,13 +142,13 @@ def test_a_process_that_fails_is_named():
 
 def test_a_picture_needs_matplotlib_and_an_ending_that_it_knows(monkeypatch, tmp_path):
     monkeypatch.setattr(picture, "endings", lambda: [".png", ".svg"])
-    assert command.drawable(str(tmp_path / "bars.png")) == str(tmp_path / "bars.png")
+    assert arguments.drawable(str(tmp_path / "bars.png")) == str(tmp_path / "bars.png")
     with pytest.raises(ArgumentTypeError, match=r"bars\.gif must end in one of \.png, \.svg"):
-        command.drawable("bars.gif")
+        arguments.drawable("bars.gif")
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ArgumentTypeError, match=r"matplotlib cannot be imported .* pip install 'tinynorm\[bench\]'"):
-        command.drawable("bars.png")
+        arguments.drawable("bars.png")
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
@@ -270,7 +270,7 @@ def test_an_import_that_fails_is_named():
 
 
 def test_the_command_line_knows_all_libraries():
-    assert {*contestants.PEERS} == {*command.PEERS} > {*FRAMEWORKS}
+    assert {*contestants.PEERS} == {*arguments.PEERS} > {*FRAMEWORKS}
 
 
 @pytest.mark.parametrize("library", [*contestants.PEERS, ""])

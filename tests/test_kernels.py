@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import tinynorm as tn
 from tinynorm import table
-from tinynorm.kernels import blocks, norms, threads
+from tinynorm.kernels import blocks, norms, sums, threads
 
 F = tn.functional
 KINDS = pytest.mark.parametrize("kind", ["rms", "layer"])
@@ -63,7 +63,7 @@ def right(kind: str, arrays: list[Any], dy: np.ndarray, eps: float = 1e-5, axes:
 
 def close(got: list[Any], expected: list[Any], dtype: Any, factor: float = 1.0, least: float = 1e-30) -> None:
     """Each to the tolerance, in units of its largest number, or of `least` where all but that cancels."""
-    for name, a, b in zip(("y", "dx", "dw", "db"), got, expected, strict=False):
+    for name, (a, b) in zip(("y", "dx", "dw", "db"), zip(got, expected, strict=True), strict=False):
         assert (a is None) == (b is None), name
         if a is not None:
             b = np.asarray(b, np.longdouble)
@@ -139,19 +139,16 @@ def test_more_axes_and_fewer(kind: str, dtype: Any, shape: tuple[int, ...], axes
 
 @KINDS
 @pytest.mark.parametrize("affine", ["none", "both"])
-def test_any_number_of_threads_gives_the_same_bits(kind: str, affine: str) -> None:
+def test_any_number_of_threads_gives_the_same_bits(kind: str, affine: str, restored: None) -> None:
     for shape in ((700, 1000), (10_000, 65)):
         arrays, dy = inputs(kind, normal(*shape) + SINGLE.type(1), affine), normal(*shape, seed=1)
         assert arrays[0].size > threads.ENOUGH
-        before, found = tn.get_num_threads(), []
-        try:
-            for n in (1, 2, 3):
-                tn.set_num_threads(n)
-                fast, *got = run(kind, arrays, dy)
-                assert fast
-                found.append([a.tobytes() for a in got if a is not None])
-        finally:
-            tn.set_num_threads(before)
+        found = []
+        for n in (1, 2, 3):
+            tn.set_num_threads(n)
+            fast, *got = run(kind, arrays, dy)
+            assert fast
+            found.append([a.tobytes() for a in got if a is not None])
         assert found[0] == found[1] == found[2]
 
 
@@ -295,19 +292,20 @@ def test_through_tensors(kind: str, shape: tuple[int, int]) -> None:
 
 
 def test_blocks_set_numpy_for_themselves_alone() -> None:
-    def settings(block: slice) -> tuple[int, str]:
+    def settings(block: Any = None) -> tuple[int, str]:
         return np.getbufsize(), np.geterr()["over"]
 
-    before, short = settings(slice(None)), blocks.TILE // 2
+    before, short = settings(), blocks.TILE // 2
     for rows, width, buffer in ((2, 3, short), (2, 300, 16), (90_000, 3, short), (2000, 300, 16)):
-        assert set(blocks.each_block(settings, rows, width)) == {(buffer, "ignore")}
-    assert settings(slice(None)) == before
+        assert set(blocks.over_rows(settings, (np.empty((rows, width)),))) == {(buffer, "ignore")}
+    assert settings() == before
 
 
 @given(rows=st.integers(1, 5000), width=st.integers(1, 5000))
 def test_blocks_are_all_rows_once(rows: int, width: int) -> None:
-    parts = blocks.each_block(lambda block: range(rows)[block], rows, width)
-    assert [i for part in parts for i in part] == list(range(rows))
+    numbered = np.broadcast_to(np.arange(rows)[:, None], (rows, width))
+    parts = blocks.over_rows(lambda block, nothing: block[:, 0], (numbered, None))
+    assert np.concatenate(parts).tolist() == list(range(rows))
 
 
 @given(height=st.integers(0, 300), width=st.integers(1, 300))
@@ -337,11 +335,11 @@ def test_gradients_of_weights_do_not_drift_over_many_equal_rows(kind, width):
         np.testing.assert_allclose(b.grad / n, sent, rtol=4 * np.finfo(np.float32).eps)
 
 
-@pytest.mark.parametrize("n", [1, 63, norms.FEW, norms.FEW + 1, 2048, 5000])
+@pytest.mark.parametrize("n", [1, 63, sums.FEW, sums.FEW + 1, 2048, 5000])
 @pytest.mark.parametrize("width", [3, 64, 700])
 def test_a_sum_of_rows_of_any_number_does_not_drift(n, width):
     row, factor = normal(width), SINGLE.type(0.7131)
-    found = norms._sum_of_rows(np.full(n, factor), np.tile(row, (n, 1)))
+    found = sums.weighted_sum(np.full(n, factor), np.tile(row, (n, 1)))
     np.testing.assert_allclose(found, n * row.astype(np.float64) * float(factor), rtol=16 * np.finfo(SINGLE).eps)
 
 

@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_kernels import DOUBLE, DTYPES, SINGLE, normal
 from test_kernels_dense import COTANGENTS, SEEDS, SHAPES, compare, cotangent, run, serves
 
 import tinynorm as tn
 from tinynorm import table
-from tinynorm.kernels import normal
+from tinynorm.kernels.normal import EDGE, ERF, MILLS
 from tinynorm.op import Op
 
 F = tn.functional
-SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-DTYPES = pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
 
 
 class Activation(NamedTuple):
@@ -40,10 +39,6 @@ ACTIVATIONS = {
 }
 EACH = pytest.mark.parametrize("name", ACTIVATIONS)
 SINGLE_ONLY = ("gelu", "erf")
-
-
-def normals(*shape: int, seed: int = 0, dtype: Any = SINGLE) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
 
 
 def exactly(name: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -109,7 +104,7 @@ def test_any_shape_and_cotangent(name: str, shape: tuple[int, ...], dtype: Any, 
 @pytest.mark.parametrize("far", [-1e30, -100.0, -90.0, -13.0, -9.5, 13.0, 89.0, 1e30, np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("n", [3000, 40_000])
 def test_a_number_far_out_takes_the_formula_and_the_others_do_not_notice(name: str, far: float, n: int) -> None:
-    x, dy = normals(n), normals(n, seed=1)
+    x, dy = normal(n), normal(n, seed=1)
     call, op, params = ACTIVATIONS[name]
     clean = run(call, [x], dy)
     x[n // 2], others = far, np.arange(n) != n // 2
@@ -125,23 +120,22 @@ def test_a_number_far_out_takes_the_formula_and_the_others_do_not_notice(name: s
 
 
 @EACH
-def test_the_same_bits_for_any_number_of_threads_and_with_no_gradient(name: str, monkeypatch: Any) -> None:
+def test_the_same_bits_for_any_number_of_threads_and_with_no_gradient(
+    name: str, monkeypatch: Any, restored: None
+) -> None:
     monkeypatch.setattr(tn.kernels.threads, "ENOUGH", 1)
-    x, dy, call = normals(300, 301), normals(300, 301, seed=1), ACTIVATIONS[name].call
-    before, found = tn.get_num_threads(), []
-    try:
-        for n in (1, 2, 3):
-            tn.set_num_threads(n)
-            found.append([a.tobytes() for a in run(call, [x], dy)])
-            assert call(tn.tensor(x)).numpy().tobytes() == found[-1][0]
-    finally:
-        tn.set_num_threads(before)
+    x, dy, call = normal(300, 301), normal(300, 301, seed=1), ACTIVATIONS[name].call
+    found = []
+    for n in (1, 2, 3):
+        tn.set_num_threads(n)
+        found.append([a.tobytes() for a in run(call, [x], dy)])
+        assert call(tn.tensor(x)).numpy().tobytes() == found[-1][0]
     assert found[0] == found[1] == found[2]
 
 
 @EACH
 def test_a_graph_may_be_walked_twice_and_differentiated_twice(name: str) -> None:
-    x, dy, call = tn.tensor(normals(90, 200), requires_grad=True), normals(90, 200, seed=1), ACTIVATIONS[name].call
+    x, dy, call = tn.tensor(normal(90, 200), requires_grad=True), normal(90, 200, seed=1), ACTIVATIONS[name].call
     y = call(x)
     y.backward(dy, retain_graph=True)
     once, value = x.grad.copy(), y.numpy().copy()
@@ -167,7 +161,7 @@ def test_which_inputs_activations_take() -> None:
 
 
 def test_leaky_relu_passes_on_exactly_what_it_is_given_where_x_is_positive() -> None:
-    x, dy = np.repeat(np.float32([0.5, -0.5, 0.0]), 1000), normals(3000)
+    x, dy = np.repeat(np.float32([0.5, -0.5, 0.0]), 1000), normal(3000)
     for slope in np.random.default_rng(0).uniform(0, 1, 200).astype(SINGLE):
         _, dx = run(lambda t, slope=slope: F.leaky_relu(t, float(slope)), [x], dy)
         np.testing.assert_array_equal(dx, np.where(x > 0, dy, slope * dy))
@@ -178,7 +172,7 @@ def test_erf_stays_within_1() -> None:
     x = np.linspace(3, 5, 100_000).astype(SINGLE)
     y = tn.erf(x).numpy()
     assert y.max() == 1
-    assert (y[x >= normal.EDGE] == 1).all()
+    assert (y[x >= EDGE] == 1).all()
 
 
 def test_the_coefficients_are_not_magic() -> None:
@@ -194,17 +188,17 @@ def test_the_coefficients_are_not_magic() -> None:
 
     with mpmath.workdps(40):
         mills = worst(
-            normal.MILLS,
+            MILLS,
             lambda a: mpmath.erfc(a / mpmath.sqrt(2)) * mpmath.exp(a * a / 2) / 2,
             13 * np.linspace(0, 1, 400) ** 2,
         )
         erf = worst(
-            normal.ERF,
+            ERF,
             lambda u: mpmath.erf(mpmath.sqrt(u)) / mpmath.sqrt(u),
-            normal.EDGE**2 * np.linspace(1e-6, 1, 400) ** 2,
+            EDGE**2 * np.linspace(1e-6, 1, 400) ** 2,
         )
-        assert 1 - mpmath.erf(normal.EDGE) < 2**-25
+        assert 1 - mpmath.erf(EDGE) < 2**-25
     assert mills < 2**-25
     assert erf < 2**-24
-    assert (normal.MILLS >= 0).all()
-    assert (normal.ERF > 0).all()
+    assert (MILLS >= 0).all()
+    assert (ERF > 0).all()

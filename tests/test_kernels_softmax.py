@@ -6,19 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_kernels import DOUBLE, SINGLE, normal
 from test_kernels_dense import COTANGENTS, SEEDS, compare, cotangent, of_layout, run, serves
 
 import tinynorm as tn
 from tinynorm import table
 
 F = tn.functional
-SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-
-
-def normals(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape).astype(SINGLE)
-
-
 ROWS = pytest.mark.parametrize("log", [False, True])
 
 
@@ -62,7 +56,7 @@ def test_softmax(log: bool, lead: tuple[int, ...], width: int, spread: float, dt
 @ROWS
 def test_softmax_of_masked_rows_and_of_infinities(log: bool) -> None:
     op, call = (table.log_softmax, F.log_softmax) if log else (table.softmax, F.softmax)
-    x, dy = normals(300, 90), normals(300, 90, seed=1)
+    x, dy = normal(300, 90), normal(300, 90, seed=1)
     x[:, 50:] = -np.inf
     assert serves(op, x, axis=-1)
     with np.errstate(all="raise", under="ignore"):
@@ -90,7 +84,7 @@ def test_softmax_in_rows_that_are_nearly_certain(log: bool) -> None:
 @ROWS
 def test_softmax_over_other_axes_and_layouts_takes_the_formula(log: bool) -> None:
     op, call = (table.log_softmax, F.log_softmax) if log else (table.softmax, F.softmax)
-    x, dy = normals(30, 40), normals(30, 40, seed=1)
+    x, dy = normal(30, 40), normal(30, 40, seed=1)
     assert serves(op, x, axis=1)
     assert not serves(op, x, axis=0)
     assert not serves(op, x.T, axis=-1)
@@ -105,13 +99,10 @@ def test_softmax_over_other_axes_and_layouts_takes_the_formula(log: bool) -> Non
 
 
 @ROWS
-def test_softmax_gives_the_same_bits_for_any_number_of_threads(log: bool, monkeypatch: Any) -> None:
+def test_softmax_gives_the_same_bits_for_any_number_of_threads(log: bool, monkeypatch: Any, restored: None) -> None:
     monkeypatch.setattr(tn.kernels.threads, "ENOUGH", 1)
-    x, dy, before, found = normals(900, 400), normals(900, 400, seed=1), tn.get_num_threads(), []
-    try:
-        for n in (1, 2, 3):
-            tn.set_num_threads(n)
-            found.append([a.tobytes() for a in run(F.log_softmax if log else F.softmax, [x], dy)])
-    finally:
-        tn.set_num_threads(before)
+    x, dy, found = normal(900, 400), normal(900, 400, seed=1), []
+    for n in (1, 2, 3):
+        tn.set_num_threads(n)
+        found.append([a.tobytes() for a in run(F.log_softmax if log else F.softmax, [x], dy)])
     assert found[0] == found[1] == found[2]

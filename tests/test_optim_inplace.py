@@ -153,30 +153,22 @@ def test_gradients_of_any_layout(make: Callable[[Any], Optimizer], layout: Any) 
 @pytest.mark.parametrize("count", [2, 3])
 @every
 def test_the_same_bits_for_any_number_of_threads(
-    make: Callable[[Any], Optimizer], count: int, monkeypatch: pytest.MonkeyPatch
+    make: Callable[[Any], Optimizer], count: int, monkeypatch: pytest.MonkeyPatch, restored: None
 ) -> None:
     monkeypatch.setattr(threads, "ENOUGH", 1)
-    before = tn.get_num_threads()
-    try:
-        tn.set_num_threads(count)
-        twins = Twins(make, [(3, 4), (BLOCK + 1,), (5,), (2, BLOCK - 1)])
-        for _ in range(3):
-            twins.step()
-    finally:
-        tn.set_num_threads(before)
+    tn.set_num_threads(count)
+    twins = Twins(make, [(3, 4), (BLOCK + 1,), (5,), (2, BLOCK - 1)])
+    for _ in range(3):
+        twins.step()
 
 
-def test_a_threads_warnings_follow_the_callers_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_threads_warnings_follow_the_callers_settings(monkeypatch: pytest.MonkeyPatch, restored: None) -> None:
     monkeypatch.setattr(threads, "ENOUGH", 1)
-    before = tn.get_num_threads()
+    tn.set_num_threads(2)
     p = parameter(np.zeros(4 * BLOCK))
     p.grad = np.zeros_like(p.data)
-    try:
-        tn.set_num_threads(2)
-        with np.errstate(invalid="ignore"):
-            Adam([p], eps=0.0).step()  # 0/0
-    finally:
-        tn.set_num_threads(before)
+    with np.errstate(invalid="ignore"):
+        Adam([p], eps=0.0).step()  # 0/0
     assert np.isnan(p.data).all()
 
 

@@ -51,13 +51,6 @@ def results(x, w, dy):
     return [a.tobytes() for a in (y.numpy(), x.grad, w.grad)]
 
 
-@pytest.fixture
-def restored():
-    before = tn.get_num_threads()
-    yield
-    tn.set_num_threads(before)
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are not known here")
 @pytest.mark.parametrize("meanwhile", ["", "threads._team.lock.acquire()"])
 def test_a_forked_process_has_threads_of_its_own(meanwhile):

@@ -347,8 +347,8 @@ def _class_loss(
         q = target_distribution(xp, target._data, per_class, kept, label_smoothing=label_smoothing)
         divisor = None if reduction == "none" else 1.0
         if reduction == "mean":
-            classes = target._data if kept is None else target._data[kept]
-            divisor = float(classes.size if w is None else xp.sum(per_class[classes], dtype=np.float64))
+            counted = target._data if kept is None else target._data[kept]
+            divisor = float(counted.size if w is None else xp.sum(per_class[counted], dtype=np.float64))
             checks.positive_weight(name, divisor)
     return apply(op, scores, q=q, divisor=divisor)
 

@@ -11,7 +11,6 @@ number that is finite where all went well. Where it is not, what is out of range
 """
 
 from collections.abc import Callable
-from contextvars import Context
 from math import isfinite
 from typing import Any
 
@@ -21,22 +20,17 @@ from ..formulas import activations as formulas
 from ..formulas import elementary
 from ..formulas.types import Array
 from . import buffers, threads
-from .kernel import Kernel
+from .blocks import cut, quiet
+from .kernel import Kernel, Needs, plain
 
 PIECE = 16_384  #: elements that stay in the cache with all that is computed of them
 FEW = 2048  #: up to so many elements, tanh's and leaky ReLU's formulas are as fast
 LOW = -80.0  #: from here on, neither e^(−x) nor its products with x overflow in float32
 HIGH = 1e6  #: and up to here, neither do some powers of x
 
-# run(x, y, t, sloped, **params) writes f(x) to y and, where it is wanted, f′(x) to t.
-Run = Callable[..., float]
+Run = Callable[..., float]  #: run(x, y, t, sloped, **params) writes f(x) to y and, where it is wanted, f′(x) to t
 
-_QUIET = Context()  # no warnings: what overflows is looked for
-_QUIET.run(np.seterr, all="ignore")
-
-
-def _pieces(n: int) -> list[slice]:
-    return [slice(low, low + PIECE) for low in range(0, n, PIECE)]
+_QUIET = quiet(all="ignore")
 
 
 def activation(
@@ -56,7 +50,7 @@ def activation(
             if sloped:
                 t[far] = backward(np, np.ones_like(x[far]), cache)
 
-    def fast(needs: tuple[bool, ...], x: Array, **params: Any) -> tuple[Array, Any]:
+    def fast(needs: Needs, x: Array, **params: Any) -> tuple[Array, Any]:
         sloped, y = needs[0], buffers.like(x)
         if x.size <= PIECE:
             t = buffers.like(x)
@@ -70,35 +64,28 @@ def activation(
             t = buffers.like(a) if slopes is None else slopes[part]
             _QUIET.copy().run(piece, a, into[part], t, sloped, params)
 
-        threads.each(run_piece, _pieces(x.size), x.size)
+        threads.each(run_piece, cut(x.size, PIECE), x.size)
         return y, slope
 
     return Kernel(suits, fast, _backward)
 
 
-def _backward(dy: Array, slope: Any, needs: tuple[bool, ...]) -> tuple[Array]:
+def _backward(dy: Array, slope: Any, needs: Needs) -> tuple[Array]:
     """x̄ = ȳ f′(x)"""
     dx = buffers.like(slope)
     if dx.size < threads.ENOUGH or not dy.flags.c_contiguous:
         return (np.multiply(dy, slope, dx),)
     given, slopes, into = dy.reshape(-1), slope.reshape(-1), dx.reshape(-1)
-    threads.each(lambda part: np.multiply(given[part], slopes[part], into[part]), _pieces(dx.size), dx.size)
+    threads.each(lambda part: np.multiply(given[part], slopes[part], into[part]), cut(dx.size, PIECE), dx.size)
     return (dx,)
 
 
-def plain(x: Array, least: int = 1) -> bool:
-    """Whether these are so many numbers that lie in C order."""
-    return x.dtype.char in "fd" and x.flags.c_contiguous and x.size >= least
-
-
-# Of small arrays, numbers as arrays take half the time of Python's.
-
-
-def _numbers(*values: float) -> dict[str, list[Array]]:
+def _constants(*values: float) -> dict[str, list[Array]]:
+    """Beside small arrays, arrays of no axes take half the time of Python's numbers."""
     return {char: [np.array(v, char) for v in values] for char in "fd"}
 
 
-_ONE_TWO = _numbers(1.0, 2.0)
+_ONE_TWO = _constants(1.0, 2.0)
 
 
 def _sigmoid(x: Array, y: Array, t: Array, sloped: bool) -> float:
@@ -128,7 +115,7 @@ def _silu(x: Array, y: Array, t: Array, sloped: bool) -> float:
 
 
 # −z as x times a polynomial in x², and z′ as one
-_Z = _numbers(
+_Z = _constants(
     -formulas.GELU_SCALE * formulas.GELU_CUBIC,
     -formulas.GELU_SCALE,
     3.0 * formulas.GELU_SCALE * formulas.GELU_CUBIC,

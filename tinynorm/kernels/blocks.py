@@ -8,7 +8,6 @@ all, are copied through it wherever two rows fit in there, which costs more than
 
 from collections.abc import Callable
 from contextvars import Context
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,38 +17,28 @@ from . import threads
 
 R = TypeVar("R")
 
-BLOCK = (
-    131_072  #: elements of a block: fewer, and what each costs beside its work counts; more, and they leave the cache
-)
+BLOCK = 131_072  #: elements of a block: with fewer, what each costs beside its work counts; more leave the cache
 TALL = 8192  #: and so many of its rows at most, since sums over them are running totals
 SMALL = 24_576  #: up to so many elements it does not pay to repeat a row
 LONG = 256  #: elements of a row from which on the buffer only costs
 TILE = 2048  #: elements of several rows that meet one row in one go, where four or more have so many
 
 
-def _settings(buffer: int) -> Context:
+def quiet(**which: Any) -> Context:
+    """A context in which `np.errstate` holds. Kernels that let NumPy say nothing look for what is amiss themselves."""
     context = Context()
-    context.run(np.seterr, all="ignore")
-    context.run(np.setbufsize, buffer)
+    context.run(np.seterr, **which)
     return context
 
 
-_FOR_LONG, _FOR_SHORT = _settings(16), _settings(TILE // 2)
+_FOR_LONG, _FOR_SHORT = quiet(all="ignore"), quiet(all="ignore")
+_FOR_LONG.run(np.setbufsize, 16)
+_FOR_SHORT.run(np.setbufsize, TILE // 2)
 
 
-def each_block(run: Callable[[slice], R], rows: int, width: int) -> list[R]:
-    """``run(block)`` for the rows of a block, then of the next, by several threads where it pays.
-
-    The blocks depend on the shape alone, so that sums over them always agree.
-    """
-    context = _FOR_LONG if width >= LONG else _FOR_SHORT
-    if rows * width <= BLOCK and rows <= TALL:
-        return [context.copy().run(run, slice(None))]
-    height = min(max(1, BLOCK // width), TALL)
-    if 4 * width <= TILE:
-        height -= height % (TILE // width)  # whole tiles
-    blocks = [slice(low, min(low + height, rows)) for low in range(0, rows, height)]
-    return threads.each(lambda block: context.copy().run(run, block), blocks, rows * width)
+def cut(n: int, size: int) -> list[slice]:
+    """n elements, or rows, in pieces of a size. They never depend on the number of threads."""
+    return [slice(low, low + size) for low in range(0, n, size)]
 
 
 def in_one(rows: Array, run: Callable[..., R], *arguments: Any) -> R:
@@ -58,19 +47,27 @@ def in_one(rows: Array, run: Callable[..., R], *arguments: Any) -> R:
 
 
 def over_rows(run: Callable[..., R], arrays: tuple[Any, ...], *rest: Any) -> list[R]:
-    """``run(*arrays, *rest)`` on the rows of a block, then of the next. The first is a matrix; others may be None."""
-    rows, width = arrays[0].shape
+    """``run(*arrays, *rest)`` on the rows of a block, then of the next, by several threads where it pays.
+
+    The first array is a matrix; others may be None. The blocks depend on its shape alone, so sums over them agree.
+    """
+    first = arrays[0]
+    rows, width = first.shape
     if rows * width <= BLOCK and rows <= TALL:
-        return [in_one(arrays[0], run, *arrays, *rest)]
-    return each_block(lambda block: run(*[a if a is None else a[block] for a in arrays], *rest), rows, width)
+        return [in_one(first, run, *arrays, *rest)]
+    height = min(max(1, BLOCK // width), TALL)
+    if 4 * width <= TILE:
+        height -= height % (TILE // width)  # whole tiles
+
+    def on_block(block: slice) -> R:
+        return in_one(first, run, *[a if a is None else a[block] for a in arrays], *rest)
+
+    return threads.each(on_block, cut(rows, height), rows * width)
 
 
-@lru_cache(maxsize=64)
-def ones(n: int, char: str) -> Array:
-    """A row of ones, with which a matrix product is a sum."""
-    row = np.ones(n, char)
-    row.flags.writeable = False
-    return row
+def as_rows(x: Array) -> Array:
+    """A matrix of what lies along the last axis."""
+    return x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
 
 
 def outer(column: Array, row: Array, out: Array) -> Array:

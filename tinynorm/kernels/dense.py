@@ -3,11 +3,9 @@
     y = x Wᵀ, then y += b                                              forward
     x̄ = ȳ W ;   W̄ = ȳᵀ x ;   b̄ = 1ᵀ ȳ, a product of a row and a matrix    backward
 
-The last adds rows to a running total, in which errors grow with their number. So where there are many it adds `PARTS`
-parts of the matrix to one another, then parts of the result, and so on.
+`sums` keeps the last from drifting, and `contracted` the one before.
 """
 
-from contextvars import Context
 from typing import Any
 
 import numpy as np
@@ -15,13 +13,11 @@ import numpy as np
 from ..formulas.summation import FEW, contracted
 from ..formulas.types import Array
 from . import buffers
-from .blocks import SMALL, apply_row, each_block, ones, tiled
-from .kernel import Kernel
+from .blocks import SMALL, apply_row, as_rows, over_rows, quiet, tiled
+from .kernel import Kernel, Needs
+from .sums import column_sums
 
-_QUIET = Context()
-_QUIET.run(np.seterr, invalid="ignore")
-
-PARTS = 8  #: parts that are added to one another; equal rows, the worst case, then cost 2 eps
+_QUIET = quiet(invalid="ignore")
 
 
 def _suits(x: Array, weight: Array, bias: Array | None) -> bool:
@@ -38,15 +34,15 @@ def _suits(x: Array, weight: Array, bias: Array | None) -> bool:
     )
 
 
-def _forward(needs: tuple[bool, ...], x: Array, weight: Array, bias: Array | None) -> tuple[Array, Any]:
+def _forward(needs: Needs, x: Array, weight: Array, bias: Array | None) -> tuple[Array, Any]:
     """y = x Wᵀ + b"""
-    rows = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+    rows = as_rows(x)
     y = _product(rows, weight.T)
     if bias is not None:
         if y.size <= SMALL:
             np.add(y, bias, y)
         else:
-            _add_to_rows(y, bias)
+            over_rows(lambda part, row: apply_row(np.add, part, row, part), (y,), tiled(bias))
     return y if rows is x else y.reshape(*x.shape[:-1], -1), (x if needs[1] else None, weight if needs[0] else None)
 
 
@@ -60,22 +56,17 @@ def _product(a: Array, b: Array) -> Array:
     return product
 
 
-def _add_to_rows(rows: Array, bias: Array) -> None:
-    row = tiled(bias)
-    each_block(lambda block: apply_row(np.add, rows[block], row, rows[block]), *rows.shape)
-
-
-def _backward(dy: Array, cache: Any, needs: tuple[bool, ...]) -> tuple[Array | None, Array | None, Array | None]:
+def _backward(dy: Array, cache: Any, needs: Needs) -> tuple[Array | None, Array | None, Array | None]:
     """x̄ = ȳ W ;   W̄ = ȳᵀ x ;   b̄ = 1ᵀ ȳ"""
     x, weight = cache
     dx = dw = None
-    rows = dy if dy.ndim == 2 and dy.flags.c_contiguous else np.ascontiguousarray(dy).reshape(-1, dy.shape[-1])
+    rows = as_rows(np.ascontiguousarray(dy))
     if needs[0]:
         dx = _product(rows, weight)
         if dy.ndim != 2:
             dx = dx.reshape(*dy.shape[:-1], -1)
     if needs[1]:
-        dw = _outer(rows, x if x.ndim == 2 else x.reshape(-1, x.shape[-1]))
+        dw = _outer(rows, as_rows(x))
     return dx, dw, column_sums(rows) if needs[2] else None
 
 
@@ -84,16 +75,6 @@ def _outer(left: Array, right: Array) -> Array:
     if len(left) <= FEW or len(left) <= 8 * min(left.shape[1], right.shape[1]):
         return _product(left.T, right)
     return contracted(np, left.T, right)
-
-
-def column_sums(rows: Array) -> Array:
-    """Σ of the rows of a matrix in C order, as an array of its own."""
-    (n, width), char = rows.shape, rows.dtype.char
-    if n <= FEW:
-        return ones(n, char).dot(rows)
-    whole = n - n % PARTS
-    found = column_sums(ones(PARTS, char).dot(rows[:whole].reshape(PARTS, -1)).reshape(-1, width))
-    return found if whole == n else found + ones(n - whole, char).dot(rows[whole:])
 
 
 linear = Kernel(_suits, _forward, _backward)

@@ -6,22 +6,10 @@ import numpy as np
 
 from ..formulas.types import Array, Axis
 from . import buffers, threads
-from .kernel import Kernel
+from .blocks import cut
+from .kernel import Kernel, Needs, plain
 
 PIECE = 32_768  #: elements that stay in the cache beside their zeros or their mask
-
-
-def _flat(x: Array) -> Array:
-    """An array in C order, or a copy of it in C order, as a row."""
-    return np.ascontiguousarray(x).reshape(-1)
-
-
-def _pieces(n: int) -> list[slice]:
-    return [slice(low, low + PIECE) for low in range(0, n, PIECE)]
-
-
-def _plain(x: Array) -> bool:
-    return x.dtype.char in "fd" and x.flags.c_contiguous
 
 
 # relu. NumPy's maximum of an array and a number takes three times as long as that of two arrays. What is kept is where
@@ -32,7 +20,7 @@ _ZEROS = {char: np.zeros(PIECE, char) for char in "fd"}
 _BITS = {"f": np.dtype(np.int32), "d": np.dtype(np.int64)}
 
 
-def _relu_forward(needs: tuple[bool, ...], x: Array) -> tuple[Array, Any]:
+def _relu_forward(needs: Needs, x: Array) -> tuple[Array, Any]:
     """y = max(x, 0)"""
     y, zeros = buffers.like(x), _ZEROS[x.dtype.char]
     positive = buffers.empty(x.shape, np.bool_) if needs[0] else None
@@ -50,37 +38,37 @@ def _relu_forward(needs: tuple[bool, ...], x: Array) -> tuple[Array, Any]:
         if found is not None:
             np.greater(part, zeros[: part.size], found[piece])
 
-    threads.each(run, _pieces(x.size), x.size)
+    threads.each(run, cut(x.size, PIECE), x.size)
     return y, positive
 
 
-def _relu_backward(dy: Array, positive: Any, needs: tuple[bool, ...]) -> tuple[Array]:
+def _relu_backward(dy: Array, positive: Any, needs: Needs) -> tuple[Array]:
     """x̄ = ȳ (x > 0)"""
     dx, bits = buffers.empty(dy.shape, dy.dtype), _BITS[dy.dtype.char]
     if dy.size <= PIECE:
         np.multiply(dy.view(bits), positive, dx.view(bits))
         return (dx,)
-    given, kept, into = _flat(dy).view(bits), positive.reshape(-1), dx.reshape(-1).view(bits)
-    threads.each(lambda piece: np.multiply(given[piece], kept[piece], into[piece]), _pieces(dy.size), dy.size)
+    given, kept, into = dy.reshape(-1).view(bits), positive.reshape(-1), dx.reshape(-1).view(bits)
+    threads.each(lambda piece: np.multiply(given[piece], kept[piece], into[piece]), cut(dy.size, PIECE), dy.size)
     return (dx,)
 
 
-relu = Kernel(_plain, _relu_forward, _relu_backward)
+relu = Kernel(plain, _relu_forward, _relu_backward)
 
 
 # The sum of all
 
 
 def _sum_suits(x: Array, *, axis: Axis, keepdims: bool) -> bool:
-    return axis is None and not keepdims and _plain(x)
+    return axis is None and not keepdims and plain(x)
 
 
-def _sum_forward(needs: tuple[bool, ...], x: Array, *, axis: Axis, keepdims: bool) -> tuple[Array, Any]:
+def _sum_forward(needs: Needs, x: Array, *, axis: Axis, keepdims: bool) -> tuple[Array, Any]:
     """y = Σ x, which NumPy adds pairwise in C order"""
     return np.asarray(np.add.reduce(x, None)), x.shape
 
 
-def _sum_backward(dy: Array, shape: Any, needs: tuple[bool, ...]) -> tuple[Array]:
+def _sum_backward(dy: Array, shape: Any, needs: Needs) -> tuple[Array]:
     """x̄ = ȳ everywhere"""
     dx = buffers.empty(shape, dy.dtype)
     dx.fill(dy)

@@ -1,9 +1,19 @@
-"""What a kernel is."""
+"""What a kernel is, and the arrays that most kernels ask for."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..formulas.types import Array
+
+Needs = tuple[bool, ...]
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def plain(x: Array, least: int = 1) -> bool:
+    """Whether these are so many numbers that lie in C order."""
+    return x.dtype in FLOATS and x.flags.c_contiguous and x.size >= least
 
 
 class Kernel(NamedTuple):
@@ -18,4 +28,4 @@ class Kernel(NamedTuple):
 
     suits: Callable[..., bool]
     forward: Callable[..., tuple[Array, Any] | None]
-    backward: Callable[[Array, Any, tuple[bool, ...]], tuple[Array | None, ...]]
+    backward: Callable[[Array, Any, Needs], tuple[Array | None, ...]]

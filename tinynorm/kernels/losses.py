@@ -18,21 +18,19 @@ import numpy as np
 from ..formulas.losses import LIKELY, spread
 from ..formulas.types import Array
 from . import buffers
-from .blocks import ones, over_rows
-from .kernel import Kernel
-
-FEW = 256  #: so many classes a matrix product adds, which is faster; of more, NumPy's own sums lose fewer digits
+from .blocks import as_rows, over_rows
+from .kernel import Kernel, Needs, plain
+from .sums import row_sums
 
 
 def _suits(z: Array, *, q: Array, divisor: float | None = None) -> bool:
-    plain = z.dtype.char in "fd" and z.flags.c_contiguous and z.size > 0
-    return plain and q.dtype is z.dtype and q.shape == z.shape and q.flags.c_contiguous
+    return plain(z) and q.dtype is z.dtype and q.shape == z.shape and q.flags.c_contiguous
 
 
-def _forward(needs: tuple[bool, ...], z: Array, *, q: Array, divisor: float | None = None) -> tuple[Array, Any] | None:
+def _forward(needs: Needs, z: Array, *, q: Array, divisor: float | None = None) -> tuple[Array, Any] | None:
     """ℓ = m log S − Σ q d, or None where a row counts for nothing or a number is not finite"""
     e = buffers.like(z)
-    scores, shares, into = _as_rows(z, q, e)
+    scores, shares, into = map(as_rows, (z, q, e))
     n = len(scores)
     loss, mass, total_e, top = *(np.empty(n, z.dtype) for _ in range(3)), np.empty(n, np.intp)
     if not all(over_rows(_rows, (scores, shares, into, loss, mass, total_e, top))):
@@ -51,9 +49,9 @@ def _rows(z: Array, q: Array, e: Array, loss: Array, mass: Array, total_e: Array
     np.exp(e, e)
     flat = e.reshape(-1)
     flat[at] = 0.0
-    _sums(e, total_e)
+    row_sums(e, total_e)
     flat[at] = 1.0
-    _sums(q, mass)
+    row_sums(q, mass)
     log = np.log1p(total_e)
     np.add(total_e, 1.0, total_e)
     np.multiply(log, mass, log)
@@ -62,12 +60,12 @@ def _rows(z: Array, q: Array, e: Array, loss: Array, mass: Array, total_e: Array
     return isfinite(log.dot(log))
 
 
-def _backward(dy: Array, cache: Any, needs: tuple[bool, ...]) -> tuple[Array]:
+def _backward(dy: Array, cache: Any, needs: Needs) -> tuple[Array]:
     """z̄ = e (m ℓ̄ / S) − q ℓ̄ ; where the two may nearly cancel, from the others: a row's sum is 0"""
     e, total_e, top, q, mass, divisor = cache
     dz, each = buffers.like(e), spread(dy, divisor)
     for_all, for_each = (each, None) if each.ndim == 0 else (None, each.reshape(-1))
-    over_rows(_pull, (*_as_rows(e, q, dz), mass, total_e, top, for_each), for_all)
+    over_rows(_pull, (*map(as_rows, (e, q, dz)), mass, total_e, top, for_each), for_all)
     return (dz,)
 
 
@@ -81,19 +79,7 @@ def _pull(e: Array, q: Array, dz: Array, mass: Array, total_e: Array, top: Array
         at, flat = np.add(_starts(*dz.shape), top), dz.reshape(-1)
         computed = flat.take(at)
         flat[at] = 0.0
-        flat[at] = np.where(likely, -_sums(dz), computed)
-
-
-def _sums(rows: Array, out: Array | None = None) -> Array:
-    if rows.shape[1] <= FEW:
-        return rows.dot(ones(rows.shape[1], rows.dtype.char), out)
-    return np.add.reduce(rows, 1, None, out)
-
-
-def _as_rows(*arrays: Array) -> list[Array]:
-    if arrays[0].ndim == 2:
-        return list(arrays)
-    return [a.reshape(-1, a.shape[-1]) for a in arrays]
+        flat[at] = np.where(likely, -row_sums(dz), computed)
 
 
 @lru_cache(maxsize=16)

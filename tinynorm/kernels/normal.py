@@ -15,8 +15,8 @@ import numpy as np
 from ..formulas import activations, elementary
 from ..formulas.types import Array
 from . import buffers
-from .activations import HIGH, activation, plain
-from .kernel import Kernel
+from .activations import HIGH, activation
+from .kernel import Kernel, plain
 
 MILLS = np.array(
     [

@@ -26,19 +26,16 @@ import numpy as np
 from ..formulas import norms
 from ..formulas.types import Array, Axes
 from . import buffers
-from .blocks import BLOCK, LONG, SMALL, apply_row, in_one, ones, outer, over_rows, tiled
-from .kernel import Kernel
+from .blocks import BLOCK, LONG, SMALL, apply_row, in_one, outer, over_rows, tiled
+from .kernel import Kernel, Needs, plain
+from .sums import folded, ones, weighted_sum
 
-Needs = tuple[bool, ...]
 Into = Any  #: the array that a result goes into, or None for a new one
 
-FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 WIDEST = 2**20  #: products of more numbers than this lose digits; and ones to multiply them are kept
 OFF_CENTRE = 4.0  #: rows whose mean is larger than so many times their spread are centred twice
 NEARLY_CONSTANT = 4096.0  #: and these take the formula
 LARGEST = 2.0**20  #: so do rows with a larger R, since p = ȳ x may lose digits to underflow where ȳ h does not
-FEW = 256  #: so many rows a matrix product adds to a running total, as the formula does
-GROUP = 64  #: and so many where there are more; equal rows, the worst case, then cost 2.7 eps
 LEAST, MODERATE = 2.0**-20, 2.0**60  #: where R is no less, and g no larger, R g is far from the ends of the range
 
 
@@ -59,7 +56,7 @@ def _suits(x: Array, axis: Axes, too_few: int) -> bool:
         width = prod(x.shape[-len(axis) :])
     else:
         return False
-    return bool(too_few < width <= WIDEST and x.dtype in FLOATS and x.size > 0 and x.flags.c_contiguous)
+    return too_few < width <= WIDEST and plain(x)
 
 
 def _fits(row: Array, x: Array, axis: Axes) -> bool:
@@ -67,10 +64,11 @@ def _fits(row: Array, x: Array, axis: Axes) -> bool:
 
 
 def _straight(x: Array, axes: int) -> bool:
+    """Whether this is a small matrix already, whose rows are taken all at once."""
     return x.size <= SMALL and axes == 1 and x.ndim == 2
 
 
-def _as_rows(axes: int, *arrays: Array) -> tuple[Array, ...]:
+def _matrices(axes: int, *arrays: Array) -> tuple[Array, ...]:
     """Matrices of rows of what is normalized together."""
     shape = arrays[0].shape
     if len(shape) == 2 and axes == 1:
@@ -110,7 +108,7 @@ def _rms_forward(needs: Needs, x: Array, weight: Array | None, *, axis: Axes, ep
         sound, y, r, t = in_one(x, _rms_rows, x, _into(x), None, None, weight, eps)
         return (y, (x, weight, 1, eps, r, t)) if sound else None
     y = buffers.like(x)
-    rows, into = _as_rows(axes, x, y)
+    rows, into = _matrices(axes, x, y)
     r, t = np.empty(len(rows), x.dtype), np.empty(len(rows), x.dtype)
     if not all(sound for sound, *_ in over_rows(_rms_rows, (rows, into, r, t), _as_row(weight, x.size), eps)):
         return None
@@ -123,17 +121,27 @@ def _rms_rows(x: Array, y: Into, r: Into, t: Into, row: Array | None, eps: float
     return sound, _scaled(x, r, row, y, y), r, t
 
 
+def _short(x: Array) -> bool:
+    """Whether one number for each row costs more than a product of matrices that spreads them out."""
+    return bool(x.shape[1] < LONG and x.size > SMALL)
+
+
+def _spread(column: Array, x: Array, into: Into) -> Array:
+    """A column to be applied to the rows of x; of short rows, spread out."""
+    return outer(column, ones(x.shape[1], x.dtype.char), into) if _short(x) else column[:, None]
+
+
 def _scaled(x: Array, r: Array, row: Array | None, y: Into, factors: Into) -> Array:
     """(x R) g, or of short rows x (R g), which goes into `factors` if there are any."""
     width = x.shape[1]
-    if factors is not None and row is not None and len(row) != width and _fold(r, gain := row[:width]):
+    if factors is not None and row is not None and len(row) != width and _moderate(r, gain := row[:width]):
         return np.multiply(x, outer(r, gain, factors), y)
     y = np.multiply(x, r[:, None], y)
     return y if row is None else apply_row(np.multiply, y, row, y)
 
 
-def _fold(r: Array, gain: Array) -> bool:
-    """Whether R g may be multiplied first."""
+def _moderate(r: Array, gain: Array) -> bool:
+    """Whether R g may be multiplied first: neither is near the ends of the range."""
     return bool(r.min() >= LEAST and gain.dot(gain) <= MODERATE**2)
 
 
@@ -157,7 +165,7 @@ def _rms_backward(dy: Array, cache: Any, needs: Needs) -> tuple[Array | None, ..
             return dx, dw
     else:
         dx = buffers.like(x)
-        parts = over_rows(_pull, (*_as_rows(axes, x, dy, dx), r, t), _as_row(weight, x.size), None)
+        parts = over_rows(_pull, (*_matrices(axes, x, dy, dx), r, t), _as_row(weight, x.size), None)
         if all(isfinite(size) for size, *_ in parts):
             return dx, None if weight is None else _summed([dw for *_, dw in parts], weight)
     return _by_formula(norms.rms_norm, norms.rms_norm_backward, dy, (x, weight), axes, eps)
@@ -173,11 +181,11 @@ def _layer_forward(
         return (y, (c, weight, bias, 1, eps, r, t, None, None)) if sound else None
     kept, y = x, buffers.like(x)
     means: tuple[Into, Into] = None, None
-    rows, into = _as_rows(axes, x, y)
+    rows, into = _matrices(axes, x, y)
     r, t = np.empty(len(rows), x.dtype), np.empty(len(rows), x.dtype)
     if x.size <= BLOCK:
         kept = buffers.like(x)
-        (c,) = _as_rows(axes, kept)
+        (c,) = _matrices(axes, kept)
     else:  # writing c to memory would take longer than computing it again
         c, means = into, (np.empty_like(r), np.zeros_like(r))
     row, shift = _as_row(weight, x.size), _as_row(bias, x.size)
@@ -192,13 +200,12 @@ def _layer_rows(
 ) -> tuple[bool, Array, Array, Array, Array]:
     width, share = x.shape[1], _shares(x.shape[1], x.dtype.char)
     mean = x.dot(share, mean)
-    short = width < LONG and x.size > SMALL
-    c = np.subtract(x, outer(mean, ones(width, x.dtype.char), c) if short else mean[:, None], c)
+    c = np.subtract(x, _spread(mean, x, c), c)
     t = np.vecdot(c, c, t)
     ratio = np.divide(mean, np.sqrt(t))
     sound = ratio.dot(ratio) * width <= OFF_CENTRE**2 or _centred_again(c, t, rest, ratio, share)
     fine, r = _roots(t, r, width, eps)
-    y = _scaled(c, r, row, y, buffers.like(c) if short else None)  # c may lie where y is to be
+    y = _scaled(c, r, row, y, buffers.like(c) if _short(x) else None)  # c may lie where y is to be
     if shift is not None:
         apply_row(np.add, y, shift, y)
     return sound and fine, c, y, r, t
@@ -225,7 +232,7 @@ def _layer_backward(dy: Array, cache: Any, needs: Needs) -> tuple[Array | None, 
             return dx, dw, db
     else:
         dx = buffers.like(x)
-        arrays = (*_as_rows(axes, x, dy, dx), r, t, mean, rest)
+        arrays = (*_matrices(axes, x, dy, dx), r, t, mean, rest)
         parts = over_rows(_layer_pull, arrays, _as_row(weight, x.size), bias is not None)
         if all(isfinite(size) for size, *_ in parts):
             dw = None if weight is None else _summed([dw for _, _, dw, _ in parts], weight)
@@ -243,7 +250,7 @@ def _layer_pull(
         x = np.subtract(x, mean[:, None], dx)
         if rest.any():
             np.subtract(x, rest[:, None], x)
-    db = _sum_of_rows(ones(len(dy), dy.dtype.char), dy) if biased else None
+    db = weighted_sum(ones(len(dy), dy.dtype.char), dy) if biased else None
     return *_pull(x, dy, dx, r, t, row, _shares(x.shape[1], x.dtype.char)), db
 
 
@@ -251,26 +258,24 @@ def _pull(
     x: Array, dy: Array, dx: Into, r: Array, t: Array, row: Array | None, share: Array | None
 ) -> tuple[float, Array, Array | None]:
     """Into dx, which may be x, the gradient of x; and a number that is finite where p is, and a part of ḡ."""
-    width = x.shape[1]
-    short, one = width < LONG and x.size > SMALL, ones(width, x.dtype.char)
     product, dw, gain = None if dx is None else buffers.like(dx), None, None
     if row is None:
         shrink = np.vecdot(dy, x)
     else:
-        gain = row if len(row) == width else row[:width]
+        gain = row if len(row) == x.shape[1] else row[: x.shape[1]]
         product = np.multiply(dy, x, product)
-        dw, shrink = _sum_of_rows(r, product), product.dot(gain)
+        dw, shrink = weighted_sum(r, product), product.dot(gain)
     np.divide(shrink, t, shrink)
-    size, folds = shrink.dot(shrink), gain is not row and _fold(r, gain)
-    if folds:
+    size, joined = shrink.dot(shrink), gain is not row and _moderate(r, gain)
+    if joined:
         np.multiply(shrink, r, shrink)
-    product = np.multiply(x, outer(shrink, one, product) if short else shrink[:, None], product)
+    product = np.multiply(x, _spread(shrink, x, product), product)
     if share is not None:
         mean = dy.dot(share if gain is None else np.multiply(share, gain))
-        if folds:
+        if joined:
             np.multiply(mean, r, mean)
-        np.add(product, outer(mean, one, dx) if short else mean[:, None], product)
-    if folds:
+        np.add(product, _spread(mean, x, dx), product)
+    if joined:
         dx = np.multiply(dy, outer(r, gain, dx), dx)
         return size, np.subtract(dx, product, dx), dw
     if row is not None:
@@ -279,33 +284,10 @@ def _pull(
     return size, np.multiply(dx, r[:, None], dx), dw
 
 
-def _sum_of_rows(factors: Array, rows: Array) -> Array:
-    """Σ of the rows, each times its factor: in groups, as a long running total of like terms drifts."""
-    n, width = rows.shape
-    if n <= FEW:
-        return factors.dot(rows)
-    whole = n - n % GROUP
-    groups = np.matmul(factors[:whole].reshape(-1, 1, GROUP), rows[:whole].reshape(-1, GROUP, width))
-    total = _folded(groups[:, 0])
-    return total if whole == n else total + factors[whole:].dot(rows[whole:])
-
-
 def _summed(parts: list[Any], row: Array) -> Array:
     """The sum of the blocks' parts."""
-    total = parts[0] if len(parts) == 1 else _folded(np.array(parts))
+    total = parts[0] if len(parts) == 1 else folded(np.array(parts))
     return total if row.ndim == 1 else total.reshape(row.shape)
-
-
-def _folded(parts: Array) -> Array:
-    """Σ over the first axis: one half added to the other, again and again."""
-    while len(parts) > 1:
-        half = len(parts) // 2
-        last = parts[2 * half :]
-        parts = parts[:half] + parts[half : 2 * half]
-        if len(last):
-            parts[0] += last[0]
-    found: Array = parts[0]
-    return found
 
 
 def _by_formula(

@@ -9,7 +9,6 @@ Where p is nearly 1, the logarithm and its gradient would lose digits. There it 
 the other e, and x̄ = (ȳ R − the sum of the other ȳ) / S.
 """
 
-from functools import lru_cache
 from math import isfinite
 from typing import Any
 
@@ -18,19 +17,15 @@ import numpy as np
 from ..formulas.losses import LIKELY
 from ..formulas.types import Array
 from . import buffers
-from .blocks import over_rows
-from .kernel import Kernel
+from .blocks import as_rows, over_rows
+from .kernel import Kernel, Needs, plain
+from .sums import row_sums
 
 NARROW = 64  #: numbers of a row up to which NumPy's reductions take their time, row by row
 
 
 def _suits(x: Array, *, axis: int) -> bool:
-    last = type(axis) is int and x.ndim > 0 and axis in (-1, x.ndim - 1)
-    return last and x.dtype.char in "fd" and x.flags.c_contiguous and x.size > 0
-
-
-def _rows(x: Array) -> Array:
-    return x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+    return type(axis) is int and x.ndim > 0 and axis in (-1, x.ndim - 1) and plain(x)
 
 
 def _largest(x: Array) -> Array:
@@ -44,21 +39,10 @@ def _largest(x: Array) -> Array:
     return largest
 
 
-def _sums(x: Array, out: Array | None = None) -> Array:
-    """Σ of each row; of a short one, by a product."""
-    width = x.shape[1]
-    return np.add.reduce(x, -1, None, out) if width > NARROW else x.dot(_ones(width, x.dtype), out)
-
-
-@lru_cache(maxsize=2 * NARROW)
-def _ones(n: int, dtype: Any) -> Array:
-    return np.ones(n, dtype)
-
-
-def _softmax(needs: tuple[bool, ...], x: Array, *, axis: int) -> tuple[Array, Any] | None:
+def _softmax(needs: Needs, x: Array, *, axis: int) -> tuple[Array, Any] | None:
     """p = e / S, or None where infinities tie for the maximum or something is nan"""
     p = buffers.like(x)
-    if not all(map(isfinite, over_rows(_softmax_rows, (_rows(x), _rows(p))))):
+    if not all(map(isfinite, over_rows(_softmax_rows, (as_rows(x), as_rows(p))))):
         return None
     return p, p
 
@@ -66,30 +50,30 @@ def _softmax(needs: tuple[bool, ...], x: Array, *, axis: int) -> tuple[Array, An
 def _softmax_rows(x: Array, p: Array) -> float:
     np.subtract(x, _largest(x), p)
     np.exp(p, p)
-    mass = _sums(p)
+    mass = row_sums(p)
     np.divide(p, mass[:, None], p)
     return float(np.add.reduce(mass))
 
 
-def _softmax_backward(dy: Array, p: Any, needs: tuple[bool, ...]) -> tuple[Array]:
+def _softmax_backward(dy: Array, p: Any, needs: Needs) -> tuple[Array]:
     """x̄ = p (ȳ − Σ ȳ p)"""
     dx = buffers.like(p)
-    over_rows(_softmax_pull, tuple(map(_rows, (dx, dy, p))))
+    over_rows(_softmax_pull, tuple(map(as_rows, (dx, dy, p))))
     return (dx,)
 
 
 def _softmax_pull(dx: Array, dy: Array, p: Array) -> None:
-    dot = _sums(np.multiply(dy, p, dx)) if p.shape[1] <= NARROW else np.vecdot(dy, p)
+    dot = row_sums(np.multiply(dy, p, dx)) if p.shape[1] <= NARROW else np.vecdot(dy, p)
     np.subtract(dy, dot[:, None], dx)
     np.multiply(dx, p, dx)
 
 
-def _log_softmax(needs: tuple[bool, ...], x: Array, *, axis: int) -> tuple[Array, Any] | None:
+def _log_softmax(needs: Needs, x: Array, *, axis: int) -> tuple[Array, Any] | None:
     """y = d − log S, or None where infinities tie for the maximum or something is nan"""
-    y, e, rows = buffers.like(x), buffers.like(x), _rows(x)
+    y, e, rows = buffers.like(x), buffers.like(x), as_rows(x)
     mass, rest = np.empty((2, len(rows)), x.dtype)
     top = np.full(len(rows), -1)
-    if not all(map(isfinite, over_rows(_log_rows, (rows, _rows(y), _rows(e), mass, rest, top)))):
+    if not all(map(isfinite, over_rows(_log_rows, (rows, as_rows(y), as_rows(e), mass, rest, top)))):
         return None
     return y, (e, mass, rest, top)
 
@@ -98,7 +82,7 @@ def _log_rows(x: Array, y: Array, e: Array, mass: Array, rest: Array, top: Array
     """`top` is where the largest element of a row is, if its p is nearly 1, and otherwise stays −1."""
     np.subtract(x, _largest(x), y)
     np.exp(y, e)
-    _sums(e, mass)
+    row_sums(e, mass)
     log_mass = np.log(mass)
     near = mass * LIKELY <= 1.0
     if near.any():
@@ -106,7 +90,7 @@ def _log_rows(x: Array, y: Array, e: Array, mass: Array, rest: Array, top: Array
         at = np.flatnonzero(flat == 1.0)
         at = at[near[at // width]]
         flat[at] = 0.0
-        _sums(e, rest)
+        row_sums(e, rest)
         flat[at] = 1.0
         row, top[at // width] = at // width, at % width
         log_mass[row] = np.log1p(rest[row])
@@ -114,16 +98,16 @@ def _log_rows(x: Array, y: Array, e: Array, mass: Array, rest: Array, top: Array
     return float(np.add.reduce(log_mass))
 
 
-def _log_backward(dy: Array, cache: Any, needs: tuple[bool, ...]) -> tuple[Array]:
+def _log_backward(dy: Array, cache: Any, needs: Needs) -> tuple[Array]:
     """x̄ = ȳ − e (Σ ȳ / S)"""
     e, *of_rows = cache
     dx = buffers.like(e)
-    over_rows(_log_pull, (*map(_rows, (dx, dy, e)), *of_rows))
+    over_rows(_log_pull, (*map(as_rows, (dx, dy, e)), *of_rows))
     return (dx,)
 
 
 def _log_pull(dx: Array, dy: Array, e: Array, mass: Array, rest: Array, top: Array) -> None:
-    total = _sums(dy)
+    total = row_sums(dy)
     np.multiply(e, (total / mass)[:, None], dx)
     np.subtract(dy, dx, dx)
     near = np.flatnonzero(top >= 0)

@@ -1,7 +1,7 @@
 """Optimizers: how parameters move once `backward` has collected their gradients.
 
 Reading order: rules (the formulas), groups, state, optimizer (what all share), sgd, adam, clip, schedule; and the rules
-made fast: inplace, and bundles, which says who is stepped at once.
+made fast: inplace, bundles (who is stepped at once) and runner.
 """
 
 from .adam import Adam, AdamW

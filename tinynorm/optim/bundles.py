@@ -1,13 +1,10 @@
-"""Which parameters are stepped in place together, and what an optimizer remembers of them from step to step.
+"""Which parameters are stepped in place together.
 
 Only moments are gathered in one array: a parameter stays in the memory that it has, which `w.data` hands out, tied
-weights share and users write to, and so does a gradient. What users may have changed since the last step is looked at
-before each: which parameters there are and have gradients, and their arrays; and the optimizer's `state`, once somebody
-has got it.
+weights share and users write to, and so does a gradient.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from itertools import accumulate, chain, pairwise
 from operator import attrgetter, is_
 from typing import Any
@@ -16,17 +13,16 @@ import numpy as np
 
 from .. import backend
 from ..formulas.types import Array
-from ..kernels import buffers, threads
-from ..kernels.blocks import BLOCK
+from ..kernels import buffers
+from ..kernels.blocks import BLOCK, cut
+from ..kernels.kernel import plain
 from ..memory import owner
 from ..tensor import Tensor
-from .groups import Group
-from .inplace import InPlace, Options, Split, Step
+from .inplace import InPlace, Split, Step
 from .state import State
 
 SMALL = 32_768  #: elements from which on the calls that a bundle saves are of no account
 
-Move = tuple[Tensor, Array, int]  #: a parameter, its gradient, the number of its group
 #: The rule, the names of the moments in each group, the groups' sizes, the types of all gradients.
 Circumstances = tuple[InPlace | None, list[tuple[str, ...]], list[int], list[type]]
 
@@ -68,11 +64,11 @@ class Bundle:
         return entry
 
     def tasks(self, step: Step, gradients: list[Array]) -> list[tuple[Any, ...]]:
-        """What `_do` is to do, in parts that may run at once."""
+        """What `do` is to do, in parts that may run at once."""
         if self.size <= BLOCK:
             return [(step, self.values, gradients, self.scratch, *self.moments)]
         p, g, *moments = [a.reshape(-1) for a in (self.values[0], gradients[0], *[m.whole for m in self.moments])]
-        blocks = [slice(low, low + BLOCK) for low in range(0, self.size, BLOCK)]
+        blocks = cut(self.size, BLOCK)
         return [(step, [p[k]], [g[k]], None, *[_alone(moment[k]) for moment in moments]) for k in blocks]
 
     def count(self, t: int) -> None:
@@ -142,95 +138,8 @@ class Plan:
 NOTHING = Plan((None, [], [], []), [], [], {}, ())
 
 
-class Runner:
-    """Makes an optimizer's steps, by a plan that is made anew where anything is different.
-
-    Nobody can change a state that they never got; so it is looked at only once it has been handed out.
-    """
-
-    def __init__(self) -> None:
-        self.plan = NOTHING
-        self.state: Mapping[Tensor, State] = {}  # where the last step left its entries
-        self.exposed = False
-        self.left: list[Any] = []  # if exposed, what the entries held
-
-    def __reduce__(self) -> Any:
-        return Runner, ()  # a copied or pickled optimizer has arrays of its own
-
-    def expose(self) -> None:
-        """Note that the state is about to be handed out."""
-        if not self.exposed:
-            self.exposed, self.left = True, self.plan.contents()
-
-    def step(
-        self,
-        name: str,
-        rule: InPlace | None,
-        groups: list[Group],
-        options: Sequence[Options],
-        state: dict[Tensor, State],
-    ) -> list[Move]:
-        """Make the steps that can be made in place, if there is a rule for that. Returns the others.
-
-        Raises `DeviceError`, before anything has moved, for a gradient that is not on its parameter's device.
-        """
-        members = [p for group in groups for p in group["params"]]
-        gradients: list[Any] = [p.grad for p in members]
-        settings = np.geterr()
-        if not {"raise", "call"}.isdisjoint(settings.values()):
-            rule = None  # an error half-way would leave new moments beside old values
-        names = [() if rule is None else rule.moments(values) for values in options]
-        circumstances = rule, names, [len(group["params"]) for group in groups], list(map(type, gradients))
-        plan, undisturbed = self.plan, self._undisturbed(state)
-        if not undisturbed or not plan.fits(circumstances, members):
-            earlier = [bundle for bundle, _ in plan.bundles] if undisturbed else []
-            plan = Plan(circumstances, members, gradients, state, earlier)
-        rest = [(members[i], gradients[i], plan.groups[i]) for i in plan.rest]
-        for p, g, _ in rest:
-            backend.common_namespace(f"{name}.step", (p._data, g))
-        if rule is not None and plan.bundles:
-            _run(rule, plan, plan.apart(gradients), options, settings)
-        if plan is not self.plan:
-            state.update(zip(plan.served, plan.entries, strict=True))
-            self.plan, self.state = plan, state
-        if self.exposed:
-            self.left = plan.contents()
-        return rest
-
-    def _undisturbed(self, state: Mapping[Tensor, State]) -> bool:
-        """Whether what is kept for the parameters is what the last step left there."""
-        if not self.exposed or state is not self.state:
-            return state is self.state
-        contents = self.plan.contents()
-        return (
-            all(map(is_, map(state.get, self.plan.served), self.plan.entries))
-            and len(contents) == len(self.left)
-            and all(map(is_, contents, self.left))
-        )
-
-
-def _run(rule: InPlace, plan: Plan, gradients: list[Array], options: Sequence[Options], settings: Any) -> None:
-    """Step all bundles."""
-    steps: dict[Any, Step] = {}
-    tasks: list[tuple[Any, ...]] = []
-    counts = []
-    for bundle, places in plan.bundles:
-        group, t, dtype = plan.groups[places[0]], bundle.entries[0].get("step", 0) + 1, bundle.dtype
-        step = steps.get((group, t, dtype))
-        if step is None:
-            step = rule.make(partial(np.array, dtype=dtype), t, **options[group])
-            steps[group, t, dtype] = step
-        tasks += bundle.tasks(step, [gradients[i] for i in places])
-        counts.append(t)
-    for p in plan.served:
-        p._memory.version += 1  # before anything is written
-    # NumPy's error settings are the thread's own.
-    threads.each(np.errstate(**settings)(_do) if plan.size >= threads.ENOUGH else _do, tasks, plan.size)
-    for (bundle, _), t in zip(plan.bundles, counts, strict=True):
-        bundle.count(t)
-
-
-def _do(task: tuple[Any, ...]) -> None:
+def do(task: tuple[Any, ...]) -> None:
+    """A part of a step. Who is alone keeps no memory for what comes in between, and gets some that is at hand."""
     step, p, g, a, *moments = task
     step(p, g, _alone(buffers.like(p[0])) if a is None else a, *moments)
 
@@ -246,7 +155,7 @@ def _together(
     open_ones: dict[Any, tuple[list[int], int]] = {}
     for i in moved:
         p = members[i]
-        if not _plain(p) or type(gradients[i]) is not np.ndarray:
+        if not _in_order(p) or type(gradients[i]) is not np.ndarray:
             continue
         if p.size > SMALL:
             together.append([i])
@@ -261,16 +170,10 @@ def _together(
     return together
 
 
-def _plain(p: Tensor) -> bool:
+def _in_order(p: Tensor) -> bool:
+    """Whether the memory of a parameter can be written to as it lies."""
     array = p._data
-    return (
-        type(array) is np.ndarray
-        and array.dtype.char in "fd"
-        and array.dtype.isnative
-        and array.flags.c_contiguous
-        and array.flags.writeable
-        and array.size > 0
-    )
+    return type(array) is np.ndarray and plain(array) and array.flags.writeable
 
 
 def _overlap(arrays: Iterable[Array]) -> bool:

@@ -8,9 +8,9 @@ from .. import backend
 from ..formulas.types import Array, Namespace
 from ..kernels import enabled
 from ..tensor import Tensor
-from .bundles import Runner
 from .groups import Group, Params, make_groups
 from .inplace import InPlace
+from .runner import Runner
 from .state import State, pack, state_dtype, unpack
 
 
