@@ -156,6 +156,40 @@ def test_dtype_that_is_asked_for(dtype):
         assert t.data.tolist() == [0, 1]
 
 
+FLOAT = np.dtype(np.float32)
+MADE = {
+    "a dtype that is named": lambda a: tn.tensor(a.tolist(), dtype="float32"),
+    "another dtype": lambda a: tn.tensor(a.astype(np.float64)).astype(np.float32),
+    "another byte order": lambda a: tn.tensor(a.astype(FLOAT.newbyteorder())),
+    "a dtype with metadata": lambda a: tn.as_tensor(a.astype(np.dtype(FLOAT, metadata={"unit": "m"}))),
+    "a pickled array": lambda a: tn.as_tensor(pickle.loads(pickle.dumps(a))),
+    "assigned": lambda a: assigned(tn.tensor(a), pickle.loads(pickle.dumps(a))),
+    "a pickled tensor": lambda a: pickle.loads(pickle.dumps(tn.tensor(a))),
+}
+
+
+def assigned(t, array):
+    t.data = array
+    return t
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_equal_dtypes_are_one_object(made):
+    """As those of NumPy's results are: kernels, which compare them by `is`, would otherwise never serve."""
+    a = np.ones((2, 3), FLOAT)
+    t = MADE[made](a)
+    np.testing.assert_array_equal(t.data, a)
+    assert t.data is t.data
+    assert t.data.dtype is FLOAT
+
+
+def test_a_pickled_array_is_shared_all_the_same():
+    a = pickle.loads(pickle.dumps(np.zeros(3, FLOAT)))
+    t = tn.as_tensor(a)
+    a[1] = 5.0
+    assert t.data.tolist() == [0.0, 5.0, 0.0]
+
+
 @pytest.mark.parametrize("make", [tn.tensor, tn.as_tensor])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int16, np.int64])
 def test_byte_swapped_arrays_are_converted(make, dtype):

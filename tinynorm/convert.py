@@ -11,7 +11,11 @@ from .formulas.types import Array
 
 
 def real_dtype(name: str, dtype: Any) -> np.dtype[Any]:
-    """The dtype in native byte order, if a Tensor can have it: floats, integers and bools."""
+    """The dtype in native byte order, if a Tensor can have it: floats, integers and bools.
+
+    It is the one object that NumPy's own results have, since dtypes are compared by `is`. Others, which are equal to
+    it, come out of `newbyteorder` and of pickle.
+    """
     try:
         found = np.dtype(dtype)
     except TypeError as error:
@@ -19,18 +23,22 @@ def real_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     if found.kind not in "fiub":
         hint = "; complex arrays can go into the formulas directly" if found.kind == "c" else ""
         raise DTypeError(f"{name}: tensors hold floats, integers and bools, not {found}{hint}")
-    native: np.dtype[Any] = found.newbyteorder("=")
+    native: np.dtype[Any] = np.dtype(found.char)
     return native
 
 
 def real_array(name: str, data: Any, dtype: Any = None) -> Array:
     """The data as an array of a dtype that a Tensor can have; the same object where nothing needs to change.
 
+    An array whose dtype is equal to NumPy's own, but another object, is looked at through a view.
+
     Arrays and NumPy scalars keep their dtype; Python floats, and lists of whatever floats, become float32.
     """
     array = _plain(name, data) if is_array(data) else _from_python(name, data, dtype)
     own = real_dtype(name, array.dtype)
-    return array.astype(own if dtype is None else real_dtype(name, dtype), copy=False)
+    wanted = own if dtype is None else real_dtype(name, dtype)
+    array = array.astype(wanted, copy=False)
+    return array if array.dtype is wanted else array.view(wanted)
 
 
 def _plain(name: str, array: Array) -> Array:

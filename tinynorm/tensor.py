@@ -637,6 +637,7 @@ class Tensor:
 
 
 def _rebuild(cls: type[Tensor], array: Array, requires_grad: bool, grad: Array | None) -> Tensor:
+    array = real_array("copy", array)
     self = cls._wrap(array, Memory(), _leaf("copy", array, requires_grad))
     self.grad = grad
     return self
