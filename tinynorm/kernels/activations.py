@@ -131,12 +131,14 @@ def _gelu_tanh(x: Array, y: Array, t: Array, sloped: bool) -> float:
     np.add(t, linear, t)
     np.multiply(t, x, t)
     np.exp(t, t)
-    sound = float(square.dot(t))
     np.add(t, one, s)
-    if sloped:
+    if not sloped:
+        sound = float(square.dot(t))
+    else:
         np.multiply(square, bend, square)
         np.add(square, slope, square)
         np.multiply(t, square, t)
+        sound = float(x.dot(t))  # t z′ x, which grows beyond t x²
         np.multiply(t, x, t)
         np.divide(t, s, t)
         np.add(t, one, t)
