@@ -70,6 +70,23 @@ print(before, os.read(reader, 64).decode())
     assert parent == child
 
 
+@pytest.mark.parametrize("warm", ["", "digest(2)"])
+def test_what_runs_when_the_main_thread_has_ended(warm):
+    """A thread that nobody waits for, then a function of atexit: no more threads can be had then."""
+    found = python(f"""
+import atexit, threading
+tn.set_num_threads(2)
+{warm}
+print(digest(1))
+def work(main=threading.main_thread()):
+    main.join()
+    print(digest(2))
+threading.Thread(target=work).start()
+atexit.register(lambda: print(digest(2)))
+""")
+    assert found == 3 * found[:1]
+
+
 def test_the_threads_of_blas_are_another_matter():
     """With BLAS's own threads, too, the number of ours changes no bit."""
     one, two, three = python("print(digest(1), digest(2), digest(3))", OPENBLAS_NUM_THREADS="2")

@@ -32,13 +32,20 @@ class _Team:
         self.lock = threading.Lock()
 
     def submit(self, run: Callable[[Sequence[T]], list[R]], shares: Sequence[Sequence[T]]) -> list[Any]:
-        """Hand out shares, all before anybody can send the threads home."""
-        from concurrent.futures import ThreadPoolExecutor  # which takes a while to import
-
+        """Hand out shares, all before anybody can send the threads home; none once the program's end has begun."""
+        handed_out: list[Any] = []
         with self.lock:
-            if self.pool is None:
-                self.pool = ThreadPoolExecutor(max(1, self.size - 1), thread_name_prefix="tinynorm")
-            return [self.pool.submit(run, share) for share in shares]
+            try:
+                if self.pool is None:
+                    from concurrent.futures import ThreadPoolExecutor  # which takes a while to import
+
+                    self.pool = ThreadPoolExecutor(max(1, self.size - 1), thread_name_prefix="tinynorm")
+                for share in shares:
+                    handed_out.append(self.pool.submit(run, share))
+            except RuntimeError as error:  # other threads, and functions of atexit, run on when the main one has ended
+                if "shutdown" not in str(error):
+                    raise
+        return handed_out
 
     def resize(self, n: int) -> None:
         """As many from now on. What was handed out is still done."""
@@ -94,6 +101,8 @@ def each(run: Callable[[T], R], parts: Sequence[T], size: int) -> list[R]:
     found = [run(part) for part in first]
     for other in others:
         found += other.result()
+    for share in rest[len(others) :]:
+        found += [run(part) for part in share]
     return found
 
 
