@@ -126,6 +126,16 @@ def test_writing_is_noticed_in_a_view_of_what_was_written_to(rng, route):
         y.backward()
 
 
+@pytest.mark.parametrize("rows", [3, 4000])
+def test_a_bias_may_change_before_backward(rng, rows):
+    """Its value is in no gradient; of one block of rows and of several."""
+    x, weight, bias = (tn.tensor(rng.normal(size=shape), requires_grad=True) for shape in ((rows, 50), 50, 50))
+    y, cotangent = tn.functional.layer_norm(x, 50, weight, bias), rng.normal(size=(rows, 50))
+    bias.data[...] = 7.0
+    y.backward(cotangent)
+    np.testing.assert_allclose(bias.grad, cotangent.sum(0), rtol=1e-10, atol=1e-12)
+
+
 def test_of_a_result_only_what_was_recorded_before_the_write_is_refused(rng):
     x = leaf(rng.normal(size=3))
     y = x + 1.0

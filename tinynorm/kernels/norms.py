@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ..formulas import norms
-from ..formulas.types import Array, Axes
+from ..formulas.types import Array, Axes, Shape
 from . import buffers
 from .blocks import BLOCK, LONG, SMALL, apply_row, in_one, outer, over_rows, tiled
 from .kernel import Kernel, Needs, plain
@@ -167,7 +167,7 @@ def _rms_backward(dy: Array, cache: Any, needs: Needs) -> tuple[Array | None, ..
         dx = buffers.like(x)
         parts = over_rows(_pull, (*_matrices(axes, x, dy, dx), r, t), _as_row(weight, x.size), None)
         if all(isfinite(size) for size, *_ in parts):
-            return dx, None if weight is None else _summed([dw for *_, dw in parts], weight)
+            return dx, None if weight is None else _summed([dw for *_, dw in parts], weight.shape)
     return _by_formula(norms.rms_norm, norms.rms_norm_backward, dy, (x, weight), axes, eps)
 
 
@@ -178,7 +178,7 @@ def _layer_forward(
     axes = len(axis)
     if _straight(x, axes):
         sound, c, y, r, t = in_one(x, _layer_rows, x, _into(x), _into(x), None, None, None, None, weight, bias, eps)
-        return (y, (c, weight, bias, 1, eps, r, t, None, None)) if sound else None
+        return (y, (c, weight, bias is not None, 1, eps, r, t, None, None)) if sound else None
     kept, y = x, buffers.like(x)
     means: tuple[Into, Into] = None, None
     rows, into = _matrices(axes, x, y)
@@ -192,7 +192,7 @@ def _layer_forward(
     parts = over_rows(_layer_rows, (rows, c, into, r, t, *means), row, shift, eps)
     if not all(sound for sound, *_ in parts):
         return None
-    return y, (kept, weight, bias, axes, eps, r, t, *means)
+    return y, (kept, weight, bias is not None, axes, eps, r, t, *means)
 
 
 def _layer_rows(
@@ -225,19 +225,20 @@ def _centred_again(c: Array, squares: Array, rest: Into, ratio: Array, share: Ar
 
 def _layer_backward(dy: Array, cache: Any, needs: Needs) -> tuple[Array | None, ...]:
     """p = ȳ c ;   ḡ = Σ R p ;   b̄ = Σ ȳ ;   x̄ = R (ȳ g − mean(ȳ g) − (p g) / t · c)"""
-    x, weight, bias, axes, eps, r, t, mean, rest = cache
+    x, weight, biased, axes, eps, r, t, mean, rest = cache
     if _straight(x, axes) and dy.flags.c_contiguous:
-        size, dx, dw, db = in_one(x, _layer_pull, x, dy, _into(x), r, t, None, None, weight, bias is not None)
+        size, dx, dw, db = in_one(x, _layer_pull, x, dy, _into(x), r, t, None, None, weight, biased)
         if isfinite(size):
             return dx, dw, db
     else:
         dx = buffers.like(x)
         arrays = (*_matrices(axes, x, dy, dx), r, t, mean, rest)
-        parts = over_rows(_layer_pull, arrays, _as_row(weight, x.size), bias is not None)
+        parts = over_rows(_layer_pull, arrays, _as_row(weight, x.size), biased)
         if all(isfinite(size) for size, *_ in parts):
-            dw = None if weight is None else _summed([dw for _, _, dw, _ in parts], weight)
-            return dx, dw, None if bias is None else _summed([db for *_, db in parts], bias)
-    return _by_formula(norms.layer_norm, norms.layer_norm_backward, dy, (x, weight, bias), axes, eps)
+            shape = x.shape[x.ndim - axes :]
+            dw = None if weight is None else _summed([dw for _, _, dw, _ in parts], shape)
+            return dx, dw, _summed([db for *_, db in parts], shape) if biased else None
+    return _by_formula(norms.layer_norm, norms.layer_norm_backward, dy, (x, weight, None), axes, eps)
 
 
 def _layer_pull(
@@ -284,10 +285,10 @@ def _pull(
     return size, np.multiply(dx, r[:, None], dx), dw
 
 
-def _summed(parts: list[Any], row: Array) -> Array:
+def _summed(parts: list[Any], shape: Shape) -> Array:
     """The sum of the blocks' parts."""
     total = parts[0] if len(parts) == 1 else folded(np.array(parts))
-    return total if row.ndim == 1 else total.reshape(row.shape)
+    return total if len(shape) == 1 else total.reshape(shape)
 
 
 def _by_formula(
