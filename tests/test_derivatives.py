@@ -381,6 +381,31 @@ def test_both_walks_give_the_same(rng):
     np.testing.assert_array_equal(once.numpy(), again.detach().numpy())
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "layer_norm", "rms_norm"])
+def test_where_nothing_but_roundings_is_left_of_a_gradient(name, dtype, rng):
+    """As of Σ softmax, which is 1: a kernel's roundings are others than the formula's, which the second walk runs."""
+    several = name.endswith("norm")
+    function = (lambda x: getattr(F, name)(x, x.shape[-1])) if several else getattr(F, name)
+    for shape in ((1, 7), (3, 20), (40, 33)):
+        x, v = rng.normal(size=shape).astype(dtype), rng.normal(size=shape).astype(dtype)
+        _, found = tn.jvp(function, x, v)  # it pulls ones back first
+        tn.hvp(lambda x: function(x).sum(), x, v)
+        with tn.formulas_only():
+            _, expected = tn.jvp(function, x, v)
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=0, atol=1e-4 if dtype == np.float32 else 1e-12)
+
+
+def test_random_numbers_before_a_kernel_are_refused(rng):
+    """By what comes of an uneven cotangent as well."""
+    source = np.random.default_rng(0)
+    hidden = user_op("hidden", lambda xp, x: (x + source.normal(size=x.shape), None), lambda xp, dy, _: dy)
+    x = leaf(rng.normal(size=(5, 9)))
+    for function in (F.relu, F.softmax, lambda x: F.layer_norm(x, 9)):
+        with pytest.raises(GraphError, match="other numbers"):
+            tn.grad(function(hidden(x)).sum(), x, create_graph=True)
+
+
 def test_several_outputs_and_one_named_twice(rng):
     x, u, v = leaf(rng.normal(size=3)), rng.normal(size=3), rng.normal(size=3)
     y, z = x * x, tn.sin(x)
