@@ -138,6 +138,29 @@ def test_linear_under_nan_and_infinity_and_without_some_gradients():
             assert t.grad is None if not t.requires_grad else np.array_equal(t.grad, reference, equal_nan=True)
 
 
+@pytest.mark.parametrize(("rows", "width", "out"), [(8, 8, 8), (1, 8, 8), (8, 1, 8), (8, 8, 1)])
+def test_overflow_in_linear_is_what_numpy_was_told_of_it(rows, width, out):
+    x, weight = (
+        tn.tensor(np.full(shape, 1e30, np.float32), requires_grad=True) for shape in ((rows, width), (out, width))
+    )
+    dy = np.full((rows, out), 1e30, np.float32)
+    with np.errstate(over="ignore"):  # and all that NumPy says besides is an error here
+        F.linear(x, weight).backward(dy)
+    assert np.isinf(x.grad).all()
+    assert np.isinf(weight.grad).all()
+    if 1 not in (rows, width, out):
+        with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+            F.linear(x, weight)
+
+
+def test_products_raise_no_flag_of_invalid_numbers():
+    rng = np.random.default_rng(3)
+    for n, k, m in rng.integers(1, 40, (2000, 3)):
+        x, weight = (tn.tensor(rng.normal(size=shape), requires_grad=True) for shape in ((n, k), (m, k)))
+        with np.errstate(all="raise"):
+            F.linear(x, weight).backward(np.ones((n, m)))
+
+
 # Element by element
 
 

@@ -13,11 +13,9 @@ import numpy as np
 from ..formulas.summation import FEW, contracted
 from ..formulas.types import Array
 from . import buffers
-from .blocks import SMALL, apply_row, as_rows, over_rows, quiet, tiled
+from .blocks import SMALL, apply_row, as_rows, over_rows, tiled
 from .kernel import Kernel, Needs
 from .sums import column_sums
-
-_QUIET = quiet(invalid="ignore")
 
 
 def _suits(x: Array, weight: Array, bias: Array | None) -> bool:
@@ -49,10 +47,15 @@ def _forward(needs: Needs, x: Array, weight: Array, bias: Array | None) -> tuple
 def _product(a: Array, b: Array) -> Array:
     """A B by `dot`, which for small matrices takes half the time that `matmul` needs beside the product itself.
 
-    Products with a column raise a flag now and then that numbers are invalid of which none is; OpenBLAS computes with
-    what lies beside them too. So that is ignored.
+    Products with a row or a column raise a flag now and then that numbers are invalid of which none is; OpenBLAS
+    computes with what lies beside them too. So that is ignored there. Of all else NumPy says what it was told to say.
     """
-    product: Array = _QUIET.copy().run(np.dot, a, b, buffers.empty((len(a), b.shape[1]), a.dtype))
+    product = buffers.empty((len(a), b.shape[1]), a.dtype)
+    if 1 not in a.shape and b.shape[1] != 1:
+        np.dot(a, b, product)
+    else:
+        with np.errstate(invalid="ignore"):
+            np.dot(a, b, product)
     return product
 
 
