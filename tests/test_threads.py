@@ -118,6 +118,18 @@ def test_several_threads_of_a_user_at_once_while_the_number_changes(restored):
     assert found == [True] * 32
 
 
+def test_what_numpy_is_told_of_overflow_holds_in_all_threads(restored):
+    tn.set_num_threads(2)
+    x, dy = tn.tensor(np.full(SHAPE, 1.5, np.float32), requires_grad=True), np.full(SHAPE, 3.3e38, np.float32)
+    y = tn.functional.silu(x)
+    with np.errstate(over="ignore"):  # and a warning is an error here
+        y.backward(dy, retain_graph=True)
+    assert np.isinf(x.grad).all()
+    dy[: SHAPE[0] // 2] = 1.0  # so that it overflows in the other thread
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        y.backward(dy)
+
+
 def test_what_fails_in_a_thread_is_raised_here(restored):
     def run(part):
         if part == "last":

@@ -7,6 +7,7 @@ result does not depend on it. The number is the process's; `set_num_threads` and
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -32,7 +33,10 @@ class _Team:
         self.lock = threading.Lock()
 
     def submit(self, run: Callable[[Sequence[T]], list[R]], shares: Sequence[Sequence[T]]) -> list[Any]:
-        """Hand out shares, all before anybody can send the threads home; none once the program's end has begun."""
+        """Hand out shares, all before anybody can send the threads home; none once the program's end has begun.
+
+        What is set in the caller's context, such as what NumPy says of overflow, holds for them, too.
+        """
         handed_out: list[Any] = []
         with self.lock:
             try:
@@ -41,7 +45,7 @@ class _Team:
 
                     self.pool = ThreadPoolExecutor(max(1, self.size - 1), thread_name_prefix="tinynorm")
                 for share in shares:
-                    handed_out.append(self.pool.submit(run, share))
+                    handed_out.append(self.pool.submit(copy_context().run, run, share))
             except RuntimeError as error:  # other threads, and functions of atexit, run on when the main one has ended
                 if "shutdown" not in str(error):
                     raise

@@ -57,8 +57,7 @@ class Runner:
         """
         members = [p for group in groups for p in group["params"]]
         gradients: list[Any] = [p.grad for p in members]
-        settings = np.geterr()
-        if not {"raise", "call"}.isdisjoint(settings.values()):
+        if not {"raise", "call"}.isdisjoint(np.geterr().values()):
             rule = None  # an error half-way would leave new moments beside old values
         names = [() if rule is None else rule.moments(values) for values in options]
         circumstances = rule, names, [len(group["params"]) for group in groups], list(map(type, gradients))
@@ -70,7 +69,7 @@ class Runner:
         for p, g, _ in rest:
             backend.common_namespace(f"{name}.step", (p._data, g))
         if rule is not None and plan.bundles:
-            _run(rule, plan, plan.apart(gradients), options, settings)
+            _run(rule, plan, plan.apart(gradients), options)
         if plan is not self.plan:
             state.update(zip(plan.served, plan.entries, strict=True))
             self.plan, self.state = plan, state
@@ -90,7 +89,7 @@ class Runner:
         )
 
 
-def _run(rule: InPlace, plan: Plan, gradients: list[Array], options: Sequence[Options], settings: Any) -> None:
+def _run(rule: InPlace, plan: Plan, gradients: list[Array], options: Sequence[Options]) -> None:
     """Step all bundles."""
     steps: dict[Any, Step] = {}
     tasks: list[tuple[Any, ...]] = []
@@ -105,7 +104,6 @@ def _run(rule: InPlace, plan: Plan, gradients: list[Array], options: Sequence[Op
         counts.append(t)
     for p in plan.served:
         p._memory.version += 1  # before anything is written
-    # NumPy's error settings are the thread's own.
-    threads.each(np.errstate(**settings)(do) if plan.size >= threads.ENOUGH else do, tasks, plan.size)
+    threads.each(do, tasks, plan.size)
     for (bundle, _), t in zip(plan.bundles, counts, strict=True):
         bundle.count(t)
