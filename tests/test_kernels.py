@@ -1,5 +1,6 @@
 """The kernels of RMSNorm and LayerNorm: against their formulas and long doubles, over shapes, layouts and threads."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 import tinynorm as tn
 from tinynorm import table
-from tinynorm.kernels import blocks, norms, sums, threads
+from tinynorm.kernels import blocks, enabled, norms, sums, threads
 
 F = tn.functional
 KINDS = pytest.mark.parametrize("kind", ["rms", "layer"])
@@ -348,3 +349,25 @@ def test_a_number_of_threads_that_is_none_is_refused_by_name(chosen, monkeypatch
     monkeypatch.setenv("TINYNORM_NUM_THREADS", chosen)
     with pytest.raises(tn.errors.ArgumentError, match="TINYNORM_NUM_THREADS: must be an integer >= 1"):
         threads._at_the_start()
+
+
+# Formulas only
+
+
+def test_formulas_only_as_a_decorator() -> None:
+    inner = tn.formulas_only()(enabled)
+    assert enabled()
+    assert not inner()
+    assert enabled()
+
+
+def test_formulas_only_decorates_nothing_that_runs_after_the_call() -> None:
+    def values() -> Iterator[bool]:
+        yield enabled()
+
+    async def value() -> bool:
+        return enabled()
+
+    for later in (values, value):
+        with pytest.raises(tn.errors.DTypeError, match=f"formulas_only: {later.__name__} .* `with formulas_only"):
+            tn.formulas_only()(later)

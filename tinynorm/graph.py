@@ -8,7 +8,6 @@ graph at once, and no reference cycle can form.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ContextDecorator, contextmanager
 from contextvars import ContextVar
-from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -16,12 +15,13 @@ import numpy as np
 
 from .backend import as_array, on_device_of
 from .convert import computed
-from .errors import DTypeError, GraphError, ShapeError
+from .errors import GraphError, ShapeError
 from .formulas.summation import total
 from .formulas.types import Array, Namespace
 from .kernels import Kernel, buffers
 from .memory import Guard, cached_blocks, owner
 from .op import Op
+from .options import decorable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -102,11 +102,7 @@ class no_grad(ContextDecorator):
 
     def __call__(self, function: F) -> F:
         """Decorate a function."""
-        if any(test(function) for test in (isgeneratorfunction, iscoroutinefunction, isasyncgenfunction)):
-            raise DTypeError(
-                f"no_grad: {function.__name__} only starts when it is called and runs later, outside of the decorator; "
-                "write `with no_grad():` inside it, around no yield"
-            )
+        decorable("no_grad", function)
         return super().__call__(function)
 
 

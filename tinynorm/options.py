@@ -3,13 +3,14 @@
 That conversion is more than a courtesy: np.float64(0.1) would widen a float32 parameter, float(0.1) does not.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from math import inf, isfinite
 from typing import Any
 
 import numpy as np
 
-from .errors import ArgumentError
+from .errors import ArgumentError, DTypeError
 
 
 def number(name: str, option: str, value: Any) -> float:
@@ -112,3 +113,12 @@ def near_miss(name: str, names: Iterable[str]) -> str:
 
     near = get_close_matches(name, list(names), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def decorable(name: str, function: Callable[..., Any]) -> None:
+    """The function that a context decorates runs when it is called; else the context would be over before it runs."""
+    if any(test(function) for test in (isgeneratorfunction, iscoroutinefunction, isasyncgenfunction)):
+        raise DTypeError(
+            f"{name}: {function.__name__} only starts when it is called and runs later, outside of the decorator; "
+            f"write `with {name}():` inside it, around no yield"
+        )

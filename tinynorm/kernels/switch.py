@@ -1,8 +1,14 @@
 """Whether kernels are used."""
 
 import os
+from collections.abc import Callable
 from contextlib import ContextDecorator
 from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from ..options import decorable
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _pauses: ContextVar[int] = ContextVar("tinynorm_formulas_only", default=int(os.environ.get("TINYNORM_KERNELS") == "0"))
 
@@ -15,7 +21,8 @@ def enabled() -> bool:
 class formulas_only(ContextDecorator):
     """Run the readable formulas inside, and no kernels. The environment variable TINYNORM_KERNELS=0 does so everywhere.
 
-    Works as ``with tn.formulas_only():`` and as a decorator, for the thread or async task that enters it.
+    Works as ``with tn.formulas_only():`` and as a decorator of functions, ``@tn.formulas_only()``, for the thread or
+    async task that enters it.
 
     >>> import tinynorm as tn
     >>> x = tn.tensor([3.0, 4.0])
@@ -30,3 +37,8 @@ class formulas_only(ContextDecorator):
 
     def __exit__(self, *exception: object) -> None:
         _pauses.set(_pauses.get() - 1)
+
+    def __call__(self, function: F) -> F:
+        """Decorate a function."""
+        decorable("formulas_only", function)
+        return super().__call__(function)
