@@ -55,19 +55,23 @@ def keep(line: Row | dict[str, Any], found: Measured) -> None:
 
 def complain(error: Exception) -> int:
     """Say what went wrong; the exit status for it."""
-    print(f"python -m benchmarks: {error}", file=sys.stderr)
+    named = isinstance(error, OSError) and error.filename is not None
+    print(f"python -m benchmarks: {f'{error.filename}: {error.strerror}' if named else error}", file=sys.stderr)
     return 2
 
 
 def read(files: Sequence[str], groups: Sequence[str], found: Measured) -> Measured:
     """What runs before have found, of some groups or of all."""
     for file in files:
+        if file in GROUPS and not Path(file).exists():
+            raise Complaint(f"{file} is a group; write groups before --read, which takes all names behind it")
         try:
             run = json.loads(Path(file).read_text(encoding="utf-8"))
             rows = [processes.row(fields) for fields in run["rows"]]
+            texts(rows, run["settings"], run["quick"])  # which fails where something is missing
             found.settings.extend(run["settings"])
             found = found._replace(quick=found.quick or run["quick"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Complaint(f"{file} is not what --json writes: {error!r}") from error
         found.rows.extend(row for row in rows if not groups or row.group in groups)
     if not found.rows:
@@ -93,20 +97,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def show(found: Measured, given: Namespace) -> None:
-    """What was found as JSON, the tables on the terminal and in a file of Markdown, and the picture."""
-    if given.json:
-        text = json.dumps(found._asdict(), indent=1, allow_nan=False)
-        Path(given.json).write_text(text + "\n", encoding="utf-8")
-    lines = merge(found.rows)
-    notes = report.notes(found.settings, found.quick)
+def texts(rows: Sequence[Row], settings: Sequence[dict[str, Any]], quick: bool) -> tuple[Any, list[str], list[str]]:
+    """The tables, what stands below that of growth, and the notes."""
+    lines = merge(rows)
     growth = report.growth_summary([line for line in lines if line.row.group == "growth"])
-    tables = report.tables(lines)
-    print("\n\n".join([*(report.terminal(table) for _, table in tables), "\n".join([*growth, *notes])]))
+    return report.tables(lines), growth, report.notes(settings, quick)
+
+
+def show(found: Measured, given: Namespace) -> None:
+    """What was found: as JSON, on the terminal, in a file of Markdown, and as a picture."""
+    tables, growth, notes = texts(*found)
+    try:
+        if given.json:
+            text = json.dumps(found._asdict(), indent=1, allow_nan=False)
+            Path(given.json).write_text(text + "\n", encoding="utf-8")
+    finally:  # what took minutes is shown, also where it could not be written
+        print("\n\n".join([*(report.terminal(table) for _, table in tables), "\n".join([*growth, *notes])]))
     if given.markdown:
         report.write_markdown(Path(given.markdown), tables, growth, notes)
     if given.picture:
-        drawn = [line for line in lines if line.row.group != "growth" and line.ratios]
+        drawn = [line for line in merge(found.rows) if line.row.group != "growth" and line.ratios]
         if not drawn:
             raise Complaint("there is nothing to draw; growth has a table only")
         picture.draw(given.picture, drawn)

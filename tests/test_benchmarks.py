@@ -111,7 +111,9 @@ def test_what_was_measured_can_be_shown_again(tmp_path):
     [
         (["nroms"], "'nroms' is none of norms, linear"),
         (["--against", "torhc"], "'torhc' is none of torch"),
-        (["--read", "nowhere.json"], "nowhere.json"),
+        (["--read", "nowhere.json"], "benchmarks: nowhere.json: No such file"),
+        (["--read", "nowhere.json", "norms"], "nowhere.json: No such file"),
+        (["--read", "norms"], "norms is a group; write groups before --read"),
         (["--read", __file__], "is not what --json writes"),
         (["--json", "nowhere/all.json"], "nowhere/all.json cannot be written"),
         (["--json", str(ROOT)], "cannot be written"),
@@ -209,6 +211,35 @@ def test_after_an_interrupt_there_is_what_was_measured_and_documents_are_left_al
     assert "before KeyboardInterrupt()" in shown.out
     assert len(json.loads(kept.read_text(encoding="utf-8"))["rows"]) == 2
     assert not document.exists()
+
+
+def test_what_was_measured_is_shown_where_it_cannot_be_written(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(processes, "runs", some_runs(None))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.setattr(Path, "write_text", lambda path, *rest, **more: folder.read_text())  # which fails
+    assert command.main(["norms", "--json", str(folder / "all.json")]) == 2
+    shown = capsys.readouterr()
+    assert "before None" in shown.out
+    assert str(folder) in shown.err
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings"),
+    [
+        ([["norms", "x", [1], 1, {"tinynorm": "1.0"}]], []),
+        ([["norms", "x", [1], 1, {"torch": 1.0}]], []),
+        ([["norms", "x", [1], 1, [1.0]]], []),
+        ([["norms", "x", [1], 1, {"tinynorm": 1.0}]], [{}]),
+        ([["norms", "x", [1], 1, {"tinynorm": 1.0}]], [3]),
+        ([["norms", "x", [1], 1, {"tinynorm": 1.0}]], 3),
+    ],
+)
+def test_a_file_that_lacks_something_is_named(rows, settings, tmp_path, capsys):
+    file = tmp_path / "broken.json"
+    file.write_text(json.dumps({"rows": rows, "settings": settings, "quick": False}), encoding="utf-8")
+    assert command.main(["--read", str(file)]) == 2
+    assert f"{file} is not what --json writes" in capsys.readouterr().err.splitlines()[-1]
 
 
 # How it measures
