@@ -92,6 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             status = measure(given, found)
         if found.rows:
             show(found, given)
+    except BrokenPipeError:  # whoever was reading has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (Complaint, OSError) as error:
         return complain(error)
     return status
@@ -112,7 +115,7 @@ def show(found: Measured, given: Namespace) -> None:
             text = json.dumps(found._asdict(), indent=1, allow_nan=False)
             Path(given.json).write_text(text + "\n", encoding="utf-8")
     finally:  # what took minutes is shown, also where it could not be written
-        print("\n\n".join([*(report.terminal(table) for _, table in tables), "\n".join([*growth, *notes])]))
+        print("\n\n".join([*(report.terminal(table) for _, table in tables), "\n".join([*growth, *notes])]), flush=True)
     if given.markdown:
         report.write_markdown(Path(given.markdown), tables, growth, notes)
     if given.picture:

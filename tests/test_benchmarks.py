@@ -224,6 +224,18 @@ def test_what_was_measured_is_shown_where_it_cannot_be_written(monkeypatch, tmp_
     assert str(folder) in shown.err
 
 
+def test_a_reader_who_has_seen_enough_is_no_error(tmp_path):
+    kept = tmp_path / "all.json"
+    rows = [measured("overhead", f"x{i}", (1,), tinynorm=1.0, torch=2.0) for i in range(5000)]  # more than a pipe holds
+    kept.write_text(json.dumps({"rows": rows, "settings": [], "quick": False}), encoding="utf-8")
+    command = [sys.executable, "-m", "benchmarks", "--read", str(kept)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline().startswith(b"task")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
 @pytest.mark.parametrize(
     ("rows", "settings"),
     [
