@@ -11,7 +11,7 @@ import pytest
 from test_backend import DeviceArray, stand_in
 
 import tinynorm as tn
-from tinynorm.errors import DeviceError, GraphError
+from tinynorm.errors import DeviceError, GraphError, StateError
 from tinynorm.formulas.types import Array
 from tinynorm.kernels import threads
 from tinynorm.kernels.blocks import BLOCK
@@ -283,13 +283,23 @@ def test_state_that_is_loaded_or_replaced(make: Callable[[Any], Optimizer]) -> N
     twins.step()
 
 
-def test_a_state_that_lacks_something_is_not_taken_for_whole() -> None:
+@pytest.mark.parametrize("place", [1, -1])
+@pytest.mark.parametrize("wrong", [None, np.zeros(3, np.float32), np.zeros((1, 2, 3), np.float32), ...])
+def test_a_state_that_lacks_something_is_not_taken_for_whole(place: int, wrong: Any) -> None:
     twins = Twins(MAKE["adam"])
     twins.step()
     twins.step()
-    del twins.optimizer.state[twins.fast[-1]]["v"]
-    with pytest.raises(KeyError):
+    before = [p.numpy().copy() for p in twins.fast]
+    entry = twins.optimizer.state[twins.fast[place]]
+    if wrong is ...:
+        del entry["v"]
+    else:
+        entry["v"] = wrong
+    with pytest.raises(StateError, match=r"step: the state of a parameter of shape .* must hold 'v'"):
         twins.optimizer.step()
+    assert all(same(p.data, old) for p, old in zip(twins.fast, before, strict=True))
+    del twins.optimizer.state[twins.fast[place]]
+    twins.optimizer.step()
 
 
 @with_state

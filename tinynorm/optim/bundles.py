@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import backend
+from ..errors import StateError
 from ..formulas.types import Array
 from ..kernels import buffers
 from ..kernels.blocks import BLOCK, cut
@@ -60,7 +61,7 @@ class Bundle:
         for name, moment in zip(self.names, self.moments, strict=True):
             entry[name] = moment.parts[place]
             if before:
-                entry[name][...] = backend.to_device(before[name], backend.CPU)
+                entry[name][...] = _kept(before, name, self.values[place])
         return entry
 
     def tasks(self, step: Step, gradients: list[Array]) -> list[tuple[Any, ...]]:
@@ -180,6 +181,19 @@ def _overlap(arrays: Iterable[Array]) -> bool:
     """Whether any two of them may share memory."""
     bounds = sorted(np.lib.array_utils.byte_bounds(array) for array in arrays if array.size)
     return any(end > start for (_, end), (start, _) in pairwise(bounds))
+
+
+def _kept(state: State, name: str, value: Array) -> Array:
+    """A moment of a state that somebody may have written to. None would become nan."""
+    kept: Any = state.get(name)
+    shape = np.shape(kept)
+    if kept is None or shape not in ((), value.shape):
+        found = f"an array of shape {shape}" if shape else type(kept).__name__
+        raise StateError(
+            f"step: the state of a parameter of shape {value.shape} must hold {name!r}, an array of that shape, not "
+            f"{found}; to begin anew, delete the parameter's entry"
+        )
+    return backend.to_device(kept, backend.CPU)
 
 
 def _alone(array: Array) -> Split:

@@ -89,6 +89,7 @@ class Optimizer:
         Raises:
             ArgumentError: for an option that was set to something that makes no sense.
             DeviceError: for a gradient that is not on its parameter's device. Nothing has moved then.
+            StateError: where something was put into `state` that cannot be what the rule keeps.
         """
         options, rule = self._options(), self.in_place if enabled() else None
         for p, g, i in self._runner.step(type(self).__name__, rule, self.param_groups, options, self._state):
