@@ -190,6 +190,14 @@ def test_what_is_imported_later_can_be_listed_and_taken():
         "print(missing, before is grad is tinynorm.derivatives.grad, nn is tinynorm.nn)"
     )
     assert python("-W", "error", "-c", code) == ["set()", "True", "True"]
+
+
+def test_type_checkers_find_misspelt_names():
+    """To them a module with `__getattr__` has any name; so it stands where they do not look."""
+    body = ast.parse(FILES[()].read_text(encoding="utf-8")).body
+    assert "__getattr__" not in [node.name for node in body if isinstance(node, ast.FunctionDef)]
+    hidden = [n for n in body if isinstance(n, ast.If) and ast.unparse(n.test) == "not TYPE_CHECKING"]
+    assert [n.name for n in hidden[0].body] == ["__getattr__"]
     with pytest.raises(AttributeError, match="module 'tinynorm' has no attribute 'nm'"):
         tn.nm  # noqa: B018
 

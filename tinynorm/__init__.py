@@ -37,14 +37,16 @@ _LATER = {
 """What is imported when it is asked for: a module, or a name and the module that has it."""
 
 
-def __getattr__(name: str) -> Any:
-    """Parts that not every program needs are imported when they are asked for."""
-    if name not in _LATER:
-        raise AttributeError(f"module 'tinynorm' has no attribute {name!r}")
-    module = import_module(f"{__name__}.{_LATER[name] or name}")
-    found = getattr(module, name) if _LATER[name] else module
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for one that this function has
+
+    def __getattr__(name: str) -> Any:
+        """Parts that not every program needs are imported when they are asked for."""
+        if name not in _LATER:
+            raise AttributeError(f"module 'tinynorm' has no attribute {name!r}")
+        module = import_module(f"{__name__}.{_LATER[name] or name}")
+        found = getattr(module, name) if _LATER[name] else module
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:
