@@ -99,4 +99,5 @@ def parse(argv: Sequence[str] | None = None) -> Namespace:
     given = parser.parse_args(argv)
     if unknown := [group for group in given.groups if group not in GROUPS]:
         parser.error(f"{unknown[0]!r} is none of {', '.join(GROUPS)}")
+    given.groups = list(dict.fromkeys(given.groups))
     return given

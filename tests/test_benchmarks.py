@@ -137,6 +137,10 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch, capsys):
     assert arguments.parse([]).against == []
 
 
+def test_what_is_named_twice_is_measured_once():
+    assert command.arguments(["step", "norms", "step", "--against", ""]).groups == ["step", "norms"]
+
+
 def test_a_process_that_fails_is_named():
     with pytest.raises(processes.Failed, match=r"benchmarks\.worker nonsense .* ended with status 1"):
         [list(run) for run in processes.runs("nonsense", [], 1, quick=True)]
