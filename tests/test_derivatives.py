@@ -396,6 +396,19 @@ def test_where_nothing_but_roundings_is_left_of_a_gradient(name, dtype, rng):
         np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=0, atol=1e-4 if dtype == np.float32 else 1e-12)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_where_nothing_but_roundings_is_left_of_a_result(dtype, rng):
+    """As of a mean of LayerNorm's results: what comes after the kernel must get the same bits in the second walk."""
+    x, v = rng.normal(size=(2, 4, 16)).astype(dtype)
+    for function in (
+        lambda x: (F.layer_norm(x, 16).mean(axis=-1) ** 2).sum(),
+        lambda x: ((1 - F.softmax(x).sum(axis=-1)) ** 2).sum(),
+        lambda x: F.gelu(F.layer_norm(x, 16).mean(axis=-1)).sum(),
+    ):
+        _, h = tn.hvp(function, x, v)
+        assert abs(h.numpy()).max() < (1e-4 if dtype == np.float32 else 1e-12)
+
+
 def test_random_numbers_before_a_kernel_are_refused(rng):
     """By what comes of an uneven cotangent as well."""
     source = np.random.default_rng(0)
