@@ -1,6 +1,7 @@
 """The command line: ``python -m benchmarks``."""
 
 import json
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
