@@ -138,7 +138,7 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch, capsys):
 
 
 def test_what_is_named_twice_is_measured_once():
-    assert command.arguments(["step", "norms", "step", "--against", ""]).groups == ["step", "norms"]
+    assert arguments.parse(["step", "norms", "step", "--against", ""]).groups == ["step", "norms"]
 
 
 def test_a_process_that_fails_is_named():
