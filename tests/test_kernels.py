@@ -141,7 +141,7 @@ def test_more_axes_and_fewer(kind: str, dtype: Any, shape: tuple[int, ...], axes
 @KINDS
 @pytest.mark.parametrize("affine", ["none", "both"])
 def test_any_number_of_threads_gives_the_same_bits(kind: str, affine: str, restored: None) -> None:
-    for shape in ((700, 1000), (10_000, 65)):
+    for shape in ((1300, 1000), (20_000, 65)):
         arrays, dy = inputs(kind, normal(*shape) + SINGLE.type(1), affine), normal(*shape, seed=1)
         assert arrays[0].size > threads.ENOUGH
         found = []

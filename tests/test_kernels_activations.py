@@ -65,10 +65,11 @@ def ulps(found: np.ndarray, exact: np.ndarray, beside: Any = 0.0) -> np.ndarray:
 @DTYPES
 @pytest.mark.parametrize("reach", [0.5, 3.0, 8.9, 30.0, 800.0])
 def test_values_and_slopes_are_right_to_8_ulp(name: str, dtype: Any, reach: float) -> None:
-    if dtype == DOUBLE and name in SINGLE_ONLY:
-        return
     x = np.random.default_rng(0).uniform(-reach, reach, 20_000).astype(dtype)
     call, op, params = ACTIVATIONS[name]
+    if dtype == DOUBLE and name in SINGLE_ONLY:
+        assert not serves(op, x, **params)
+        return
     assert serves(op, x, **params)
     y, slope = run(call, [x], np.ones_like(x))
     close(name, y, slope, x)

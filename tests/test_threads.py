@@ -12,7 +12,7 @@ import pytest
 import tinynorm as tn
 from tinynorm.kernels import threads
 
-SHAPE = (700, 1000)
+SHAPE = (1300, 1000)
 assert SHAPE[0] * SHAPE[1] > threads.ENOUGH
 
 NORM = """
@@ -24,10 +24,10 @@ def digest(n=None):
     if n is not None:
         tn.set_num_threads(n)
     rng = np.random.default_rng(0)
-    shapes = (700, 1000), (1000,)
+    shapes = (1300, 1000), (1000,)
     x, w = (tn.tensor(rng.standard_normal(shape, dtype=np.float32), requires_grad=True) for shape in shapes)
     y = tn.functional.linear(tn.functional.relu(tn.functional.rms_norm(x, 1000, w)), np.eye(8, 1000, dtype=np.float32))
-    y.backward(rng.standard_normal((700, 8), dtype=np.float32))
+    y.backward(rng.standard_normal((1300, 8), dtype=np.float32))
     found = hashlib.sha256()
     for array in (y.numpy(), x.grad, w.grad):
         found.update(array.tobytes())

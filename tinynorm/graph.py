@@ -25,6 +25,9 @@ from .options import decorable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+HALF = np.dtype(np.float16)
+DEPTH = attrgetter("depth")
+
 _pauses: ContextVar[int] = ContextVar("tinynorm_pauses", default=0)
 _closed: ContextVar[bool] = ContextVar("tinynorm_closed", default=False)
 
@@ -182,7 +185,7 @@ class Node:
             )
         if self.op.keeps:
             self._check_kept(self.guard)
-            for kept, source in zip(self.inputs, self.sources):  # noqa: B905
+            for kept, source in zip(self.inputs, self.sources):  # noqa: B905 - strict=True takes 0.2 µs
                 self._check_kept(source.guard if kept is None and type(source) is Node else kept)
 
     def _check_kept(self, kept: Any) -> None:
@@ -252,7 +255,6 @@ class Node:
 
 
 Source = Leaf | Node
-HALF = np.dtype(np.float16)
 
 
 def fit(name: str, xp: Namespace, gradient: Array, source: Source) -> Array:
@@ -306,7 +308,7 @@ def walk(
     for node in nodes:
         dy = cotangents.get(node) if node in wanted else cotangents.pop(node, None)
         if dy is not None:
-            for source, dx in zip(node.sources, pull_back(node, dy)):  # noqa: B905
+            for source, dx in zip(node.sources, pull_back(node, dy)):  # noqa: B905 - strict=True takes 0.2 µs
                 if source is not None and dx is not None:
                     known = cotangents.get(source)
                     cotangents[source] = dx if known is None else known + dx
@@ -374,6 +376,3 @@ def topological_order(*roots: Source) -> list[Node]:
                     stack.append(source)
     found.sort(key=DEPTH, reverse=True)
     return found
-
-
-DEPTH = attrgetter("depth")

@@ -22,6 +22,18 @@ from .memory import Guard, Memory, owner
 from .op import Op
 from .options import finite
 
+PLAIN = "fdlqiB?"  #: dtypes that are computed in as they are
+NUMBERS = (float, int, bool)
+
+
+def _constant_one(dtype: str) -> Array:
+    one = np.ones((), dtype)
+    one.flags.writeable = False
+    return one
+
+
+ONES = {dtype: _constant_one(dtype) for dtype in "fd"}  #: where backward starts most of the time
+
 
 def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> "Tensor":
     """A Tensor with a copy of the data.
@@ -86,15 +98,6 @@ def operand(name: str, value: Any, dtype: Any = None) -> "Tensor":
 def fresh(array: Array) -> "Tensor":
     """A constant of an array that nobody else holds."""
     return Tensor._wrap(array, None, None)
-
-
-def _constant_one(dtype: str) -> Array:
-    one = np.ones((), dtype)
-    one.flags.writeable = False
-    return one
-
-
-ONES = {dtype: _constant_one(dtype) for dtype in "fd"}  #: where backward starts most of the time
 
 
 def cotangent(name: str, argument: str, y: "Tensor", value: Any) -> "Tensor":
@@ -169,10 +172,6 @@ def apply(op: Op, *inputs: Any, **params: Any) -> "Tensor":
     return _recorded(op, np, y, cache, kernel, inputs, sources, needs, params)
 
 
-PLAIN = "fdlqiB?"  #: dtypes that are computed in as they are
-NUMBERS = (float, int, bool)
-
-
 def _apply_any(op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> "Tensor":
     """The same, for whatever may have to be converted, widened or looked at in other words."""
     operands = [_operand(op.name, value) for value in inputs]
@@ -205,7 +204,8 @@ def _recorded(
 ) -> "Tensor":
     """The result as a Tensor, with a node where a gradient is wanted."""
     result = Tensor._wrap(y, None, None)
-    recorded, shared, inputs = True in needs and y.dtype.kind == "f", y.base is not None, []
+    recorded = True in needs and y.dtype.kind == "f"
+    shared, inputs = y.base is not None, []
     for value in operands:
         if isinstance(value, Tensor):
             if value._data is y:

@@ -17,7 +17,7 @@ from ..options import count
 T = TypeVar("T")
 R = TypeVar("R")
 
-ENOUGH = 600_000  #: elements from which on it pays to wake another core, which takes 50 to 90 µs
+ENOUGH = 1_200_000  #: elements from which on it pays to wake another core and to share what lies in its cache
 
 
 class _Team:
