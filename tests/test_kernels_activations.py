@@ -193,8 +193,13 @@ def test_the_coefficients_are_not_magic() -> None:
     """P / Q is what it is said to be, to the rounding of the coefficients to float32."""
 
     def worst(coefficients: np.ndarray, function: Any, points: np.ndarray) -> float:
-        p, q = ([mpmath.mpf(float(c)) for c in row[::-1]] for row in coefficients)  # polyval's order, highest first
-        errors = [mpmath.polyval(p, a) / mpmath.polyval(q, a) / function(a) - 1 for a in map(mpmath.mpf, points)]
+        def value(
+            row: np.ndarray, a: Any
+        ) -> Any:  # mpmath's polyval takes them in an order that depends on its version
+            return mpmath.fsum(mpmath.mpf(float(c)) * a**k for k, c in enumerate(row))
+
+        p, q = coefficients
+        errors = [value(p, a) / value(q, a) / function(a) - 1 for a in map(mpmath.mpf, points)]
         return float(max(map(abs, errors)))
 
     with mpmath.workdps(40):
