@@ -101,12 +101,28 @@ def device_context(index):
         CURRENT.pop()
 
 
-def stand_in(count):
+class CUDARuntimeError(RuntimeError):
+    """As CuPy's, with the number of the error."""
+
+    def __init__(self, status, message):
+        super().__init__(message)
+        self.status = status
+
+
+def stand_in(count, driver=13020):
+    """A module of so many GPUs; or one whose driver raises an error instead of a count."""
+
+    def get_device_count():
+        if isinstance(count, Exception):
+            raise count
+        return count
+
     cupy = types.ModuleType("cupy")
     cupy.ndarray = DeviceArray
     cupy.cuda = types.SimpleNamespace(
-        is_available=lambda: count > 0,
-        runtime=types.SimpleNamespace(getDeviceCount=lambda: count),
+        runtime=types.SimpleNamespace(
+            getDeviceCount=get_device_count, driverGetVersion=lambda: driver, CUDARuntimeError=CUDARuntimeError
+        ),
         Device=device_context,
     )
     cupy.asnumpy = lambda array: array.host.copy()
@@ -193,6 +209,24 @@ def test_without_cupy_its_installation_is_named(no_cupy, use, device):
 def test_without_a_gpu_the_host_is_named(no_gpu, use):
     with pytest.raises(tn.errors.DeviceError, match=r"'cuda' is not there.*\"cpu\""):
         USES[use]("cuda")
+
+
+NOTHING_THERE = {
+    "no driver": (0, 0, "CuPy is installed, but no CUDA driver; install the one for your GPU"),
+    "no GPU": (CUDARuntimeError(100, "cudaErrorNoDevice"), 13020, 'the CUDA driver finds no GPU; use device="cpu"'),
+    "an old driver": (
+        CUDARuntimeError(35, "cudaErrorInsufficientDriver"), 11040,
+        r"CuPy cannot work with the CUDA driver \(cudaErrorInsufficientDriver\); install a newer",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NOTHING_THERE)
+def test_what_is_missing_is_named(monkeypatch, case):
+    count, driver, words = NOTHING_THERE[case]
+    monkeypatch.setitem(sys.modules, "cupy", stand_in(count, driver))
+    with pytest.raises(tn.errors.DeviceError, match=f"device 'cuda' is not there: {words}"):
+        tn.tensor([1.0]).to("cuda")
 
 
 @pytest.mark.parametrize("use", USES)

@@ -77,8 +77,9 @@ def test_a_stand_in_is_found_under_the_name_of_cupy(project):
             "class Device:\n"
             "    __init__ = lambda self, n: None\n"
             "    __enter__ = __exit__ = lambda *a: None\n"
-            "runtime = types.SimpleNamespace(getDeviceCount=lambda: 1)\n"
-            "cuda = types.SimpleNamespace(is_available=lambda: True, runtime=runtime, Device=Device)\n"
+            "runtime = types.SimpleNamespace(getDeviceCount=lambda: 1, driverGetVersion=lambda: 13020)\n"
+            "runtime.CUDARuntimeError = RuntimeError\n"
+            "cuda = types.SimpleNamespace(runtime=runtime, Device=Device)\n"
             "cupy = sys.modules['cupy'] = types.ModuleType('cupy')\n"
             "cupy.cuda, cupy.asarray, cupy.ndarray = cuda, np.asarray, type('ndarray', (), {})\n"
         ),

@@ -14,7 +14,7 @@ from .graph import no_grad
 from .kernels import formulas_only
 from .kernels.threads import get_num_threads, set_num_threads
 from .random import manual_seed
-from .tensor import Tensor, as_tensor, tensor
+from .tensor import Tensor, as_tensor, from_dlpack, tensor
 
 if TYPE_CHECKING:
     from . import data, functional, nn, optim, testing
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Tensor", "as_tensor", "data", "errors", "formulas_only", "functional", "get_num_threads", "grad", "gradcheck",
-    "gradgradcheck", "hvp", "jacobian", "jvp", "manual_seed", "nn", "no_grad", "op", "optim", "set_num_threads",
-    "tensor", "testing", "vjp", *array.__all__,
+    "Tensor", "as_tensor", "data", "errors", "formulas_only", "from_dlpack", "functional", "get_num_threads", "grad",
+    "gradcheck", "gradgradcheck", "hvp", "jacobian", "jvp", "manual_seed", "nn", "no_grad", "op", "optim",
+    "set_num_threads", "tensor", "testing", "vjp", *array.__all__,
 ]  # fmt: skip
 
 _LATER = {

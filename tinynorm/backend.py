@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DeviceError
+from .errors import DeviceError, DTypeError, TinynormError
 from .formulas.types import Array, Namespace
 
 CPU = "cpu"
 HERE: AbstractContextManager[Any] = nullcontext()  # the host has one device
+NO_DEVICE = 100  #: cudaErrorNoDevice
+DLPACK_CPU, DLPACK_CUDA = 1, 2  #: DLPack's numbers for kinds of devices
 
 
 def is_device_array(value: Any) -> bool:
@@ -74,6 +76,21 @@ def to_device(array: Array, device: str) -> Array:
         return cupy.asarray(array)
 
 
+def from_dlpack(value: Any) -> Array:
+    """An array that shares the memory of another library's, on its device."""
+    if not (hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__")):
+        raise DTypeError(f"from_dlpack: {type(value).__name__} has no __dlpack__; as_tensor takes lists and numbers")
+    try:
+        kind, number = value.__dlpack_device__()
+        if kind not in (DLPACK_CPU, DLPACK_CUDA):
+            raise DeviceError(f"from_dlpack: the array lies on DLPack's device {kind}; move it to the host or a GPU")
+        return (np if kind == DLPACK_CPU else _cupy(f"cuda:{number}")).from_dlpack(value)
+    except TinynormError:
+        raise
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # the other library's own refusals
+        raise DTypeError(f"from_dlpack: {type(value).__name__} cannot be shared: {error}") from error
+
+
 def why_no_device() -> str | None:
     """Why nothing can run on a GPU here; None where it can. A module that stands in for CuPy counts."""
     try:
@@ -100,8 +117,22 @@ def _cupy(device: str) -> Any:
         raise DeviceError(
             f"device {device!r} needs CuPy, which is not installed: pip install 'tinynorm[cuda13]' (or [cuda12])"
         ) from error
-    if not cupy.cuda.is_available():
-        raise DeviceError(f'device {device!r} is not there: CuPy finds no CUDA driver or no GPU; use device="cpu"')
+    if cupy.cuda.runtime.driverGetVersion() == 0:
+        raise DeviceError(
+            f"device {device!r} is not there: CuPy is installed, but no CUDA driver; install the one for your GPU from "
+            'NVIDIA, or use device="cpu"'
+        )
+    try:
+        found = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        if error.status != NO_DEVICE:
+            raise DeviceError(
+                f"device {device!r} is not there: CuPy cannot work with the CUDA driver ({error}); install a newer "
+                "driver, or CuPy for an older CUDA"
+            ) from error
+        found = 0
+    if found == 0:
+        raise DeviceError(f'device {device!r} is not there: the CUDA driver finds no GPU; use device="cpu"')
     return cupy
 
 

@@ -83,6 +83,27 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None, requires_
     return made
 
 
+def from_dlpack(array: Any) -> "Tensor":
+    """A Tensor that shares the memory of another library's array, such as PyTorch's or JAX's, on its device.
+
+    The array has `__dlpack__` and `__dlpack_device__`; see https://dmlc.github.io/dlpack. The other direction is that
+    library's own from_dlpack, which takes a Tensor that requires no gradient.
+
+    Raises:
+        DTypeError: for what is no such array, or holds numbers that a Tensor cannot hold.
+        DeviceError: for an array on a device that is neither the host nor a GPU that CuPy knows.
+
+    >>> import numpy as np
+    >>> import tinynorm as tn
+    >>> a = np.zeros(2)
+    >>> t = tn.from_dlpack(a)
+    >>> a[0] = 5.0
+    >>> t
+    Tensor([5., 0.], dtype=float64)
+    """
+    return Tensor._wrap(real_array("from_dlpack", backend.from_dlpack(array)), Memory(exposed=True), None)
+
+
 def operand(name: str, value: Any, dtype: Any = None) -> "Tensor":
     """What a function was given, as a Tensor that shares its memory. The function's name goes into the errors."""
     if isinstance(value, Tensor):
@@ -620,6 +641,18 @@ class Tensor:
         if self.device != backend.CPU:
             raise DeviceError(f"a tensor on {self.device!r} does not turn into a NumPy array by itself; call .numpy()")
         return np.array(self.numpy(), dtype=dtype, copy=copy)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """The memory for another library; see `from_dlpack`."""
+        if self._source is not None:
+            raise GraphError("__dlpack__: a tensor that requires a gradient stays here; pass .detach()")
+        self._memory.expose()
+        return self._data.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's numbers for the kind of device, and for the device."""
+        kind, number = self._data.__dlpack_device__()
+        return int(kind), int(number)
 
     def __repr__(self) -> str:
         head = f"{type(self).__name__}("
