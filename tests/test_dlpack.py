@@ -82,7 +82,11 @@ REFUSED = {
     "a number": (3, tn.errors.DTypeError, "int has no __dlpack__; as_tensor takes"),
     "a list": ([1.0], tn.errors.DTypeError, "list has no __dlpack__; as_tensor takes"),
     "complex numbers": (np.ones(2, complex), tn.errors.DTypeError, "tensors hold floats, integers and bools, not comp"),
-    "another device": (Elsewhere(7), tn.errors.DeviceError, "DLPack's device 7; move it to the host or a GPU"),
+    "another device": (
+        Elsewhere(7),
+        tn.errors.DeviceError,
+        "the array lies on DLPack's device 7; move it to the host or a GPU",
+    ),
     "a refusal": (Elsewhere(1, BufferError("not now")), tn.errors.DTypeError, "Elsewhere cannot be shared: not now"),
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import NoReturn
 
-from . import __version__, bench
+from . import __version__, bench, info
 from .errors import TinynormError
 from .testing import command
 
@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     command.add_to(commands)
     bench.add_to(commands)
+    info.add_to(commands)
     given = parser.parse_args(arguments)
     if not hasattr(given, "run"):
         parser.print_help()
