@@ -46,6 +46,18 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "--seed", type=at_least(0), default=0, help="of the split, the weights and the batches; default: 0"
     )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default: cpu")
+    parser.add_argument(
+        "--accumulate",
+        type=at_least(1),
+        default=1,
+        metavar="N",
+        help="take each batch in N parts, which need less memory",
+    )
+    parser.add_argument(
+        "--data-parallel",
+        action="store_true",
+        help="share each batch among processes; start with mpiexec -n 4 python -m mpi4py",
+    )
     parser.add_argument("--data", metavar="DIRECTORY", help="train on MNIST's IDX files instead")
     parser.add_argument(
         "--plot", metavar="FILE", type=picture_file, help="write one picture with loss, accuracy and scales"
@@ -71,7 +83,9 @@ def load(args: argparse.Namespace, rng: np.random.Generator) -> Split:
     return split
 
 
-def train(model: tn.nn.Module, split: Split, args: argparse.Namespace, rng: np.random.Generator) -> History:
+def train(
+    model: tn.nn.Module, split: Split, args: argparse.Namespace, rng: np.random.Generator, ranks: tn.parallel.Ranks
+) -> History:
     """Train for all epochs, with a progress bar."""
     kind, default_lr = OPTIMIZERS[args.optimizer]
     groups = tn.optim.decay_groups(model, weight_decay=0.01)
@@ -79,21 +93,24 @@ def train(model: tn.nn.Module, split: Split, args: argparse.Namespace, rng: np.r
     steps = args.epochs * -(-len(split.x_train) // args.batch_size)
     schedule = tn.optim.WarmupCosine(optimizer, warmup_steps=max(1, steps // 20), total_steps=max(2, steps))
     history = History([], [])
-    bar = optional("tqdm", "examples").tqdm(total=steps, disable=args.quiet, unit="step", leave=True)
+    bar = optional("tqdm", "examples").tqdm(total=steps, disable=args.quiet or ranks.rank > 0, unit="step", leave=True)
     with bar:
         for _ in range(args.epochs):
             total = seen = 0.0
-            for x, y in noisy_batches(split, args.batch_size, rng):
-                logits = model(tn.as_tensor(x, device=args.device))
-                loss = tn.functional.cross_entropy(logits, tn.as_tensor(y, device=args.device))
+            for x, y in noisy_batches(split, args.batch_size, rng):  # the same on every rank
+                own = ranks.share(len(y))
                 optimizer.zero_grad()
-                loss.backward()
+                for xs, ys in parts(x[own], y[own], args.accumulate):
+                    logits = model(tn.as_tensor(xs, device=args.device))
+                    loss = tn.functional.cross_entropy(logits, tn.as_tensor(ys, device=args.device), reduction="sum")
+                    loss.backward()
+                    total += loss.item()
+                seen += ranks.average(model.parameters(), len(y[own]))
                 tn.optim.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
                 schedule.step()
-                total, seen = total + loss.item() * len(y), seen + len(y)  # a smaller last batch weighs less
                 bar.update()
-            history.loss.append(total / seen)
+            history.loss.append(ranks.total(total) / seen)
             history.accuracy.append(accuracy(model, split.x_test, split.y_test, args.device))
             bar.set_postfix(loss=f"{history.loss[-1]:.3f}", accuracy=f"{history.accuracy[-1]:.4f}")
     return history
@@ -103,6 +120,11 @@ def noisy_batches(split: Split, batch_size: int, rng: np.random.Generator) -> It
     """One epoch of shuffled batches."""
     for x, y in tn.data.batches(split.x_train, split.y_train, batch_size, rng=rng):
         yield x + PIXEL_NOISE * rng.standard_normal(x.shape, dtype=np.float32), y
+
+
+def parts(x: np.ndarray, y: np.ndarray, n: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """A batch in n parts, of which none is empty."""
+    return ((xs, ys) for xs, ys in zip(np.array_split(x, n), np.array_split(y, n), strict=True) if len(ys))
 
 
 def accuracy(model: tn.nn.Module, x: np.ndarray, y: np.ndarray, device: str) -> float:
@@ -156,7 +178,11 @@ def main() -> None:
     model = tn.nn.PreNormMLP(
         split.x_train.shape[1], args.width, args.depth, 10, norm=args.norm, rng=rng, device=args.device
     )
-    history = train(model, split, args, rng)
+    ranks = tn.parallel.connect() if args.data_parallel else tn.parallel.alone()
+    ranks.replicate(model)
+    history = train(model, split, args, rng, ranks)
+    if ranks.rank > 0:  # one is enough to tell
+        return
     rows = look_inside(model, split, args.device)
     if not args.quiet:
         print(table(rows))

@@ -17,7 +17,7 @@ from .random import manual_seed
 from .tensor import Tensor, as_tensor, from_dlpack, tensor
 
 if TYPE_CHECKING:
-    from . import data, functional, nn, optim, testing
+    from . import data, functional, nn, optim, parallel, testing
     from .derivatives import grad, hvp, jacobian, jvp, vjp
     from .testing.gradcheck import gradcheck, gradgradcheck
 
@@ -26,11 +26,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Tensor", "as_tensor", "data", "errors", "formulas_only", "from_dlpack", "functional", "get_num_threads", "grad",
     "gradcheck", "gradgradcheck", "hvp", "jacobian", "jvp", "manual_seed", "nn", "no_grad", "op", "optim",
-    "set_num_threads", "tensor", "testing", "vjp", *array.__all__,
+    "parallel", "set_num_threads", "tensor", "testing", "vjp", *array.__all__,
 ]  # fmt: skip
 
 _LATER = {
-    **dict.fromkeys(("data", "functional", "nn", "optim", "testing"), ""),
+    **dict.fromkeys(("data", "functional", "nn", "optim", "parallel", "testing"), ""),
     **dict.fromkeys(("grad", "hvp", "jacobian", "jvp", "vjp"), "derivatives"),
     **dict.fromkeys(("gradcheck", "gradgradcheck"), "testing"),
 }
