@@ -23,6 +23,7 @@ class DeviceArray:
 
     __array_ufunc__ = None
     base = None
+    flags = types.SimpleNamespace(c_contiguous=True)  # CuPy's know no writeable
 
     def __init__(self, host, device):
         self.host, self.device = host, types.SimpleNamespace(id=device)
@@ -502,3 +503,13 @@ def test_a_scalar_loss_starts_its_walk_on_its_own_device(two_gpus):
     (w * w).sum().backward()
     assert backend.device_of(w.grad) == "cuda:1"
     np.testing.assert_array_equal(w.grad.host, [2.0, 4.0])
+
+
+def test_an_optimizer_takes_parameters_of_one_device(two_gpus):
+    here, there = tn.tensor([1.0], requires_grad=True), tn.tensor([[1.0]], requires_grad=True).to("cuda:1")
+    for params in ([here, there], [{"params": [here]}, {"params": [there]}]):
+        with pytest.raises(
+            tn.errors.DeviceError,
+            match=r"^Adam: parameter 0 is on 'cpu' and parameter 1, of shape \(1, 1\), on 'cuda:1'",
+        ):
+            tn.optim.Adam(params)

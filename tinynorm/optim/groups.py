@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from ..errors import ArgumentError, DTypeError
+from ..errors import ArgumentError, DeviceError, DTypeError
 from ..graph import Leaf, Node
 from ..options import known, nonnegative
 from ..tensor import Tensor
@@ -72,7 +72,9 @@ def make_groups(name: str, params: Params, defaults: Mapping[str, Any]) -> list[
         for j, p in enumerate(members):
             _trainable(f"{where}: parameter {j}", p)
         groups.append({**defaults, **entry, "params": members})
-    _once(name, [p for group in groups for p in group["params"]])
+    everything = [p for group in groups for p in group["params"]]
+    _once(name, everything)
+    _on_one_device(name, everything)
     return groups
 
 
@@ -108,6 +110,15 @@ def _once(name: str, members: list[Tensor]) -> None:
             raise ArgumentError(
                 f"{name}: parameters {first[id(p)]} and {i} are one and the same, of shape {p.shape}, and would count "
                 "twice; list a tied parameter once"
+            )
+
+
+def _on_one_device(name: str, members: list[Tensor]) -> None:
+    for i, p in enumerate(members):
+        if p.device != members[0].device:
+            raise DeviceError(
+                f"{name}: parameter 0 is on {members[0].device!r} and parameter {i}, of shape {p.shape}, on "
+                f"{p.device!r}; move the model to one device first, or give each device an optimizer of its own"
             )
 
 

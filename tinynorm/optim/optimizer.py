@@ -32,6 +32,7 @@ class Optimizer:
         ArgumentError: for an unknown option, a value that makes no sense, no parameters, or one that comes twice, is no
             leaf, or does not require a gradient.
         DTypeError: for anything that is no Tensor.
+        DeviceError: for parameters on several devices.
 
     A parameter whose grad is None is left alone, and the step is not counted for it. A gradient of zeros is a gradient:
     weight decay and momentum still move the parameter. `zero_grad` therefore sets None.
