@@ -130,7 +130,7 @@ def test_the_training_loop_reports_the_mean_over_examples(monkeypatch):
     model = nn.Linear(3, 3, rng=0)
     z = x.astype(np.float64) @ model.weight.numpy().T + model.bias.numpy()
     args = example.arguments(["--epochs", "3", "--batch-size", "4", "--lr", "0", "--quiet"])
-    history = example.train(model, example.Split(x, y, x, y), args, rng)
+    history = example.train(model, example.Split(x, y, x, y), args, rng, tn.parallel.alone())
     np.testing.assert_allclose(history.loss, [losses_by_hand(z, y).mean()] * 3, rtol=1e-5)
 
 
