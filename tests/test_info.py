@@ -60,6 +60,12 @@ def test_blas_threads_are_known_where_threadpoolctl_is(capsys, monkeypatch):
     assert "threadpoolctl is not installed: pip install" in json.loads(capsys.readouterr().out)["BLAS"]
 
 
+def test_a_numpy_that_does_not_know_its_blas(capsys, monkeypatch):
+    monkeypatch.setattr(np, "show_config", lambda mode: {})
+    assert main(["info", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["BLAS"].startswith("unknown, threads")
+
+
 def test_devices_and_their_memory(capsys, monkeypatch):
     devices = [(b"NVIDIA H200", 9, 0, 130 << 30, 140 << 30), (b"NVIDIA L4", 8, 9, 1 << 29, 24 << 30)]
     monkeypatch.setitem(sys.modules, "cupy", stand_in(devices, driver=12080))

@@ -62,8 +62,8 @@ def host() -> dict[str, str]:
 def blas() -> str:
     """The library that NumPy multiplies matrices with; and its threads, which only threadpoolctl knows."""
     built: Any = np.show_config(mode="dicts")
-    about = built["Build Dependencies"]["blas"]
-    name = f"{about['name']} {about['version']}"
+    about = built.get("Build Dependencies", {}).get("blas", {})  # which a NumPy that somebody built himself may lack
+    name = f"{about.get('name', 'unknown')} {about.get('version', '')}".rstrip()
     try:
         from threadpoolctl import threadpool_info
     except ImportError:

@@ -2,8 +2,8 @@
 
 A setting holds in the context in which it was made, so contexts that have theirs are kept, and a copy of one is
 entered, in a tenth of the time of `np.errstate`. Two things are set. No warnings: kernels look for overflow themselves.
-And the size of NumPy's buffer: operands that are broadcast, one value per row or one row for
-all, are copied through it wherever two rows fit in there, which costs more than it saves where rows are long.
+And the size of NumPy's buffer: operands that are broadcast, one value per row or one row for all, are copied through it
+wherever two rows fit in there, which costs more than it saves where rows are long.
 """
 
 from collections.abc import Callable
