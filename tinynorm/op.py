@@ -35,11 +35,12 @@ class Op:
         late: whether NumPy refuses by itself, though in other words, all that `check` refuses: then it need only run to
             find these words.
         kernel: a faster pair, used where it suits.
+        cuda: the same for CuPy's arrays.
         quiet: let NumPy warn of no overflow on the way, since the formulas look for it themselves and mend it.
     """
 
     __slots__ = (
-        "_backward", "_forward", "backward", "backward_needs", "check", "forward", "forward_needs", "keeps",
+        "_backward", "_forward", "backward", "backward_needs", "check", "cuda", "forward", "forward_needs", "keeps",
         "kernel", "late", "name", "quiet", "widen",
     )  # fmt: skip
 
@@ -54,10 +55,12 @@ class Op:
         keeps: bool = True,
         late: bool = False,
         kernel: Kernel | None = None,
+        cuda: Kernel | None = None,
         quiet: bool = False,
     ) -> None:
         self.name, self.forward, self.backward, self.check = name, forward, backward, check
-        self.widen, self.keeps, self.late, self.kernel, self.quiet = widen, keeps, late, kernel, quiet
+        self.widen, self.keeps, self.late, self.quiet = widen, keeps, late, quiet
+        self.kernel, self.cuda = kernel, cuda
         self._forward, self._backward = (_quiet(forward), _quiet(backward)) if quiet else (forward, backward)
         self.forward_needs, self.backward_needs = _takes_needs(forward), _takes_needs(backward)
 
@@ -99,6 +102,17 @@ class Op:
             if type(y) is np.ndarray and y.dtype.kind in "fiub":
                 return y, result[1], None
         return *self.run(np, tuple(arrays), needs, params), None  # once more, where there is time for words
+
+    def run_any(
+        self, xp: Namespace, inputs: tuple[Any, ...], needs: tuple[bool, ...], params: dict[str, Any]
+    ) -> tuple[Array, Any, Kernel | None]:
+        """The same as `run_plain`, for what is not plain: CuPy's arrays, float16, and whatever may be refused."""
+        kernel = self.cuda
+        if kernel is not None and xp is not np and enabled() and kernel.suits(*inputs, **params):
+            found = kernel.forward(needs, *inputs, **params)
+            if found is not None:
+                return found[0], found[1], kernel
+        return *self.run(xp, inputs, needs, params), None
 
     def evaluate(
         self, xp: Namespace, inputs: Sequence[Any], needs: tuple[bool, ...], params: dict[str, Any]

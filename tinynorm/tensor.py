@@ -208,8 +208,8 @@ def _apply_any(op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> "Tens
     sources = [value._source if recording and isinstance(value, Tensor) else None for value in operands]
     needs = tuple([source is not None for source in sources])
     with backend.on_device_of(tensors[0]._data) if tensors else backend.HERE:
-        y, cache = op.run(xp, arrays, needs, params)
-    return _recorded(op, xp, y, cache, None, operands, sources, needs, params)
+        y, cache, kernel = op.run_any(xp, arrays, needs, params)
+    return _recorded(op, xp, y, cache, kernel, operands, sources, needs, params)
 
 
 def _recorded(

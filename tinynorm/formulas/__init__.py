@@ -22,6 +22,6 @@ A formula that can save memory or work takes `needs`, one bool per input, false 
 forward as a keyword, the backward after its cache. What is not needed may be None, in the cache or as a gradient. A
 cache is whatever the pair agrees on: arrays, numbers, None, and tuples, lists or dicts of them.
 
-Reading order: arithmetic, special, elementary, selection, summation, reductions, shaping, products, linear, rescue,
-norms, rms_variants, activations, losses.
+Reading order: looking, arithmetic, special, elementary, selection, summation, reductions, shaping, products, linear,
+rescue, norms, rms_variants, activations, losses.
 """

@@ -1,0 +1,1 @@
+// What several kernels need; launch.py puts it before each of them.

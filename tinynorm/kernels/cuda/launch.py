@@ -1,0 +1,42 @@
+"""From the text of a .cu file to a function that can be launched.
+
+The files are templates by macros: what stands in for T, say, is defined at compilation. CuPy compiles a text once and
+keeps the result on disk, by what stands in it; so what is common to several files is put before each, and not included,
+for a file that is included could change unseen.
+"""
+
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+COMMON = "common.cuh"
+
+#: What numbers of a dtype are called in CUDA C++.
+TYPES = {"e": "half", "f": "float", "d": "double"}
+
+
+def available() -> bool:
+    """Whether the module that goes by the name of CuPy compiles CUDA; a module that stands in for it may not."""
+    return hasattr(sys.modules["cupy"], "RawModule")
+
+
+@cache
+def source(file: str) -> str:
+    """The text that is compiled."""
+    return "\n".join(f'#line 1 "{name}"\n{(HERE / name).read_text(encoding="utf-8")}' for name in (COMMON, file))
+
+
+@cache
+def _module(cupy: Any, file: str, definitions: tuple[tuple[str, Any], ...]) -> Any:
+    options = ("-std=c++17", *(f"-D{name}={value}" for name, value in definitions))
+    return cupy.RawModule(code=source(file), options=options)
+
+
+def function(file: str, name: str, **definitions: Any) -> Any:
+    """A kernel of a .cu file, compiled when it is first asked for: ``function(...)(grid, block, arguments)``.
+
+    Arguments that are numbers must be NumPy's, of the width that the kernel declares.
+    """
+    return _module(sys.modules["cupy"], file, tuple(sorted(definitions.items()))).get_function(name)
