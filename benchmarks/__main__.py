@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import arguments, picture, processes, report
-from .rows import GROUPS, Row, merge
+from .rows import APART, GROUPS, Row, merge
 
 
 class Complaint(Exception):
@@ -28,7 +28,7 @@ class Measured(NamedTuple):
 def measure(given: Namespace, found: Measured) -> int:
     """Fill in what is found, with a sign of life for each row; the exit status."""
     status = 0
-    groups = given.groups or [group for group in GROUPS if group != "growth"]
+    groups = given.groups or [group for group in GROUPS if group not in APART]
     try:
         for group in groups:
             for run in processes.runs(group, given.against, given.threads, given.quick):

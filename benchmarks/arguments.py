@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from tinynorm.backend import why_no_device
 from tinynorm.errors import MissingExtraError
 
 from . import picture, report
@@ -27,9 +28,10 @@ that beside PyTorch divided by what they took of its time, or 1 where that is no
   memory    the peak of a training step, without what the import takes
   import    the import, where NumPy's is done and bytecode is written, as it is from the second start on
   growth    tinynorm over rows, width, depth and batch; with --threads 2, from which size on threads pay
+  gpu       norms and a training step on a GPU, beside plain CuPy (formulas), a copy there, and PyTorch
 
-Without growth it takes about two minutes for each library. After Ctrl-C, what was measured until then is shown, and
-written by --json.
+The last two are measured only where they are named. The others take about two minutes for each library. After Ctrl-C,
+what was measured until then is shown, and written by --json.
 """
 
 
@@ -76,7 +78,7 @@ def parse(argv: Sequence[str] | None = None) -> Namespace:
     parser = ArgumentParser(
         "python -m benchmarks", description=DESCRIPTION, formatter_class=RawDescriptionHelpFormatter
     )
-    parser.add_argument("groups", nargs="*", metavar="group", help="what to measure; by default all but growth")
+    parser.add_argument("groups", nargs="*", metavar="group", help="what to measure; by default all but growth and gpu")
     parser.add_argument(
         "--against",
         type=libraries,
@@ -100,4 +102,6 @@ def parse(argv: Sequence[str] | None = None) -> Namespace:
     if unknown := [group for group in given.groups if group not in GROUPS]:
         parser.error(f"{unknown[0]!r} is none of {', '.join(GROUPS)}")
     given.groups = list(dict.fromkeys(given.groups))
+    if "gpu" in given.groups and not given.read and (why := why_no_device()):
+        parser.error(f"gpu: {why}")
     return given

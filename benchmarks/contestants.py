@@ -32,17 +32,23 @@ class Tinynorm:
 
     name = "tinynorm"
 
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+
     def threads(self, n: int) -> None:
         """Use n threads."""
         tn.set_num_threads(n)
 
+    def _leaves(self, arrays: Arrays) -> list[tn.Tensor]:
+        return [tn.tensor(a, device=self.device, requires_grad=True) for a in arrays]
+
     def norm(self, kind: str, x: np.ndarray, parameters: Arrays, dy: np.ndarray) -> tuple[Call, Call]:
         """RMSNorm with a gain, or LayerNorm with gain and bias."""
-        return norm_calls(getattr(tn.functional, kind), x, tuple(parameters), dy)
+        return norm_calls(getattr(tn.functional, kind), x, tuple(parameters), dy, self.device)
 
     def linear(self, x: np.ndarray, parameters: Arrays, dy: np.ndarray) -> Call:
         """Linear, with the gradients of x, weight and bias."""
-        leaves, cotangent = [tn.tensor(a, requires_grad=True) for a in (x, *parameters)], tn.tensor(dy)
+        leaves, cotangent = self._leaves((x, *parameters)), tn.tensor(dy, device=self.device)
 
         def both() -> Any:
             for leaf in leaves:
@@ -54,9 +60,9 @@ class Tinynorm:
 
     def step(self, make: Model, x: np.ndarray, labels: np.ndarray) -> Call:
         """A training step; its loss."""
-        model = make()
+        model = make().to(self.device)
         optimizer = tn.optim.Adam(model, lr=LEARNING_RATE)
-        batch, target = tn.tensor(x), tn.tensor(labels)
+        batch, target = tn.tensor(x, device=self.device), tn.tensor(labels, device=self.device)
 
         def step() -> Any:
             optimizer.zero_grad()
@@ -69,7 +75,7 @@ class Tinynorm:
 
     def overhead(self, arrays: Arrays) -> Call:
         """(a * b + c).sum() and its gradients."""
-        a, b, c = (tn.tensor(v, requires_grad=True) for v in arrays)
+        a, b, c = self._leaves(arrays)
 
         def both() -> Any:
             a.grad = b.grad = c.grad = None
@@ -159,20 +165,20 @@ class Torch:
     package = "torch"
     fused = False
 
-    def __init__(self) -> None:
-        self.torch = import_module("torch")
+    def __init__(self, device: str = "cpu") -> None:
+        self.torch, self.device = import_module("torch"), device
 
     def threads(self, n: int) -> None:
         """Use n threads."""
         self.torch.set_num_threads(n)
 
     def _leaves(self, arrays: Arrays) -> list[Any]:
-        return [self.torch.tensor(a, requires_grad=True) for a in arrays]
+        return [self.torch.tensor(a, device=self.device, requires_grad=True) for a in arrays]
 
     def norm(self, kind: str, x: np.ndarray, parameters: Arrays, dy: np.ndarray) -> tuple[Call, Call]:
         """As Tinynorm's."""
         torch, norm, shape = self.torch, getattr(self.torch.nn.functional, kind), (x.shape[-1],)
-        leaves, cotangent = self._leaves((x, *parameters)), self.torch.tensor(dy)
+        leaves, cotangent = self._leaves((x, *parameters)), self.torch.tensor(dy, device=self.device)
 
         def forward() -> Any:
             with torch.no_grad():
@@ -189,7 +195,7 @@ class Torch:
     def linear(self, x: np.ndarray, parameters: Arrays, dy: np.ndarray) -> Call:
         """As Tinynorm's."""
         linear = self.torch.nn.functional.linear
-        leaves, cotangent = self._leaves((x, *parameters)), self.torch.tensor(dy)
+        leaves, cotangent = self._leaves((x, *parameters)), self.torch.tensor(dy, device=self.device)
 
         def both() -> Any:
             for leaf in leaves:
@@ -204,7 +210,7 @@ class Torch:
         torch, f, model = self.torch, self.torch.nn.functional, make()
         parameters = self._leaves([p.numpy() for p in model.parameters()])
         optimizer = torch.optim.Adam(parameters, lr=LEARNING_RATE, fused=self.fused or None)
-        batch, target = torch.tensor(x), torch.tensor(labels)
+        batch, target = (torch.tensor(a, device=self.device) for a in (x, labels))
         width, blocks, eps = model.embed.weight.shape[0], len(model.blocks), model.norm.eps
         del model  # its memory is not PyTorch's
 
@@ -240,8 +246,8 @@ class TorchFused:
     name = "torch fused"
     package = "torch"
 
-    def __init__(self) -> None:
-        self.plain = Torch()
+    def __init__(self, device: str = "cpu") -> None:
+        self.plain = Torch(device)
         self.plain.fused = True
 
     def threads(self, n: int) -> None:
@@ -537,6 +543,12 @@ PEERS: dict[str, tuple[Any, ...]] = {
 def all_of(peer: str) -> list[Any]:
     """tinynorm and NumPy, and the library's own."""
     return [kind() for kind in (*OWN, *PEERS.get(peer, ()))]
+
+
+def on_gpu(peer: str) -> list[Any]:
+    """tinynorm with and without kernels, and PyTorch where it is asked for and has a GPU as well."""
+    torch = PEERS["torch"] if peer == "torch" and import_module("torch").cuda.is_available() else ()
+    return [kind("cuda") for kind in (Tinynorm, Formulas, *torch)]
 
 
 def named(name: str) -> Any:

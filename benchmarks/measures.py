@@ -4,33 +4,59 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import tinynorm as tn
+from tinynorm import backend
 from tinynorm.bench import alternate
 from tinynorm.kernels import threads as team
 
-from .rows import BOTH, COPIES, FORWARD, LINEAR_SIZES, MEMORY_SIZE, NORM_SIZES, STEP_SIZES
+from .rows import (
+    BOTH,
+    COPIES,
+    FORWARD,
+    GPU_NORM_SIZES,
+    GPU_STEP_SIZES,
+    LINEAR_SIZES,
+    MEMORY_SIZE,
+    NORM_SIZES,
+    STEP_SIZES,
+)
 from .setting import peak_memory
 
+Call = Callable[[], Any]
 
-def timed(calls: dict[str, Callable[[], Any]], quick: bool, seconds: float = 2.0) -> dict[str, float]:
+
+class Place(NamedTuple):
+    """Where norms and training steps are measured: at which sizes, beside which copy, and what waits for the end."""
+
+    norm_sizes: Sequence[tuple[int, int]]
+    step_sizes: Sequence[tuple[int, int, int]]
+    copier: Callable[[Any, int], Call]
+    finish: Call
+
+
+def timed(calls: dict[str, Call], quick: bool, seconds: float = 2.0, finish: Call = lambda: None) -> dict[str, float]:
     """Medians of calls that take turns."""
-    return alternate(calls, 0.0 if quick else seconds, least=1 if quick else 7)
+    return alternate(calls, 0.0 if quick else seconds, least=1 if quick else 7, finish=finish)
 
 
-def agree(task: str, calls: dict[str, Callable[[], Any]]) -> None:
+def agree(task: str, calls: dict[str, Call]) -> None:
     """All contestants must find the same, or what is measured is not the same work."""
 
-    def values(call: Callable[[], Any]) -> list[Any]:
+    def values(call: Call) -> list[Any]:
         found = call()
-        several = found if isinstance(found, list | tuple) else [found]
-        return [np.asarray(v.detach() if hasattr(v, "detach") else v) for v in map(plain, several)]
+        return [np.asarray(plain(v)) for v in (found if isinstance(found, list | tuple) else [found])]
 
     def plain(value: Any) -> Any:
-        return value.data if type(value).__module__.startswith("mygrad") else value
+        if type(value).__module__.startswith("mygrad"):
+            return value.data
+        if hasattr(value, "detach"):  # tinynorm's and PyTorch's
+            value = value.detach().to("cpu")
+        return backend.to_device(value, backend.CPU)
 
     (first, call), *others = calls.items()
     expected = values(call)
@@ -49,7 +75,7 @@ def normal(seed: int, *shapes: tuple[int, ...]) -> list[Any]:
     return [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
 
 
-def copier(array: Any, threads: int) -> Callable[[], Any]:
+def copier(array: Any, threads: int) -> Call:
     """A copy of an array, a share by each thread: the fastest that memory can be read and written."""
     target = np.zeros_like(array)
     if threads == 1 or array.size < 1 << 19:
@@ -59,17 +85,20 @@ def copier(array: Any, threads: int) -> Callable[[], Any]:
     return lambda: list(pool.map(lambda share: np.copyto(*share), shares))
 
 
-def norms(made: Sequence[Any], threads: int, quick: bool) -> Iterator[tuple[Any, ...]]:
+HOST = Place(NORM_SIZES, STEP_SIZES, copier, lambda: None)
+
+
+def norms(made: Sequence[Any], threads: int, quick: bool, place: Place = HOST) -> Iterator[tuple[Any, ...]]:
     """RMSNorm and LayerNorm, forward without a tape and forward + backward."""
     for kind, title in (("rms_norm", "RMSNorm"), ("layer_norm", "LayerNorm")):
-        for size in NORM_SIZES[:1] if quick else NORM_SIZES:
+        for size in place.norm_sizes[:1] if quick else place.norm_sizes:
             x, dy, weight, bias = normal(0, size, size, size[1:], size[1:])
             parameters = (weight,) if kind == "rms_norm" else (weight, bias)
             pairs = {c.name: c.norm(kind, x, parameters, dy) for c in made if hasattr(c, "norm")}
             for i, step in enumerate((FORWARD, BOTH)):
                 calls = {name: pair[i] for name, pair in pairs.items()}
                 agree(f"{title} {step}", calls)
-                found = timed({**calls, "copy": copier(x, threads)}, quick)
+                found = timed({**calls, "copy": place.copier(x, threads)}, quick, finish=place.finish)
                 found["copy"] *= COPIES[step]
                 yield "norms", f"{title} {step}", size, threads, found
 
@@ -84,7 +113,7 @@ def linear(made: Sequence[Any], threads: int, quick: bool) -> Iterator[tuple[Any
         yield "linear", f"Linear {BOTH}", size, threads, timed(calls, quick, 4.0)
 
 
-def step_calls(made: Sequence[Any], size: tuple[int, ...]) -> dict[str, Callable[[], Any]]:
+def step_calls(made: Sequence[Any], size: tuple[int, ...]) -> dict[str, Call]:
     """A training step of the same model on the same batch, for each contestant that can."""
     batch, width, blocks = size
     x, labels = normal(0, (batch, 64))[0], np.random.default_rng(1).integers(0, 10, batch)
@@ -92,12 +121,27 @@ def step_calls(made: Sequence[Any], size: tuple[int, ...]) -> dict[str, Callable
     return {c.name: c.step(make, x, labels) for c in made if hasattr(c, "step")}
 
 
-def step(made: Sequence[Any], threads: int, quick: bool) -> Iterator[tuple[Any, ...]]:
+def step(made: Sequence[Any], threads: int, quick: bool, place: Place = HOST) -> Iterator[tuple[Any, ...]]:
     """A whole training step with Adam."""
-    for size in STEP_SIZES[:1] if quick else STEP_SIZES:
+    for size in place.step_sizes[:1] if quick else place.step_sizes:
         calls = step_calls(made, size)
         agree("the loss of a training step", calls)
-        yield "step", "training step, Adam", size, threads, timed(calls, quick, 5.0)
+        yield "step", "training step, Adam", size, threads, timed(calls, quick, 5.0, place.finish)
+
+
+def gpu(made: Sequence[Any], threads: int, quick: bool) -> Iterator[tuple[Any, ...]]:
+    """Norms and a training step on a GPU. A sample ends when all is done that was asked of it."""
+    cupy = import_module("cupy")
+
+    def copier(x: Any, threads: int) -> Call:
+        source = cupy.asarray(x)
+        return partial(cupy.copyto, cupy.empty_like(source), source)
+
+    sizes = (NORM_SIZES, STEP_SIZES) if quick else (GPU_NORM_SIZES, GPU_STEP_SIZES)
+    place = Place(*sizes, copier, cupy.cuda.Device().synchronize)
+    for measure in (norms, step):
+        for row in measure(made, threads, quick, place):
+            yield "gpu", *row[1:]
 
 
 def overhead(made: Sequence[Any], threads: int, quick: bool) -> Iterator[tuple[Any, ...]]:
@@ -124,17 +168,17 @@ def growth(made: Sequence[Any], threads: int, quick: bool) -> Iterator[tuple[Any
         yield from doubling(f"training step over {what}", calls, quick)
 
 
-def doubling(task: str, calls: dict[Any, Callable[[], Any]], quick: bool) -> Iterator[tuple[Any, ...]]:
+def doubling(task: str, calls: dict[Any, Call], quick: bool) -> Iterator[tuple[Any, ...]]:
     """A row for each size."""
     found = timed({str(size): call for size, call in calls.items()}, quick, 5.0)
     for size in calls:
         yield "growth", task, size, 1, {"tinynorm": found[str(size)]}
 
 
-def rms_norm(contestant: Any, size: tuple[int, int]) -> Callable[[], Any]:
+def rms_norm(contestant: Any, size: tuple[int, int]) -> Call:
     """RMSNorm, forward + backward."""
     x, dy, weight = normal(0, size, size, size[1:])
-    both: Callable[[], Any] = contestant.norm("rms_norm", x, (weight,), dy)[1]
+    both: Call = contestant.norm("rms_norm", x, (weight,), dy)[1]
     return both
 
 
@@ -148,7 +192,7 @@ def pays(made: Sequence[Any], threads: int, quick: bool) -> Iterator[tuple[Any, 
     team.ENOUGH = usual
 
 
-def with_setting(team: Any, enough: int, call: Callable[[], Any]) -> Callable[[], Any]:
+def with_setting(team: Any, enough: int, call: Call) -> Call:
     """The call, where so many elements are enough for a second thread."""
 
     def run() -> Any:
@@ -170,5 +214,5 @@ def memory(made: Sequence[Any], threads: int, quick: bool) -> Iterator[tuple[Any
 
 GROUPS: dict[str, Callable[..., Iterator[tuple[Any, ...]]]] = {
     "norms": norms, "linear": linear, "step": step, "overhead": overhead, "memory": memory,
-    "growth": growth, "pays": pays,
+    "growth": growth, "pays": pays, "gpu": gpu,
 }  # fmt: skip

@@ -33,6 +33,8 @@ def runs(group: str, peers: Sequence[str], threads: int, quick: bool) -> Iterato
         yield _worker("growth", 1, quick)
         if threads > 1:
             yield _worker("pays", threads, quick)
+    elif group == "gpu":
+        yield _worker("gpu", 1, quick, "--peer", "torch" if "torch" in peers else "")
     else:
         for peer in peers or [""]:
             yield _worker(group, threads, quick, "--peer", peer)

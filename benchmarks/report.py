@@ -162,7 +162,8 @@ def together(settings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for found in settings:
         same = [found[name] for name in ("processor", "system", "python", "threads")]
         one = merged.setdefault(
-            (*same, *found["cores"], found["versions"]["numpy"]), {**found, "versions": {}, "blas": []}
+            (*same, *found["cores"], *found.get("gpu", []), found["versions"]["numpy"]),
+            {**found, "versions": {}, "blas": []},
         )
         one["versions"].update(found["versions"])
         one["blas"] = sorted({*one["blas"], *found["blas"]})
@@ -177,4 +178,5 @@ def setting(found: dict[str, Any]) -> str:
         f"{found['processor']}, {found['system']}, Python {found['python']}, {versions}; "
         f"BLAS: {'; '.join(found['blas']) or 'unknown, threadpoolctl is not installed'}; "
         f"{found['threads']} thread{'s' * (found['threads'] > 1)}{cores * bool(found['cores'])}"
+        f"{''.join(f'; {line}' for line in found.get('gpu', []))}"
     )

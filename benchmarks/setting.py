@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tinynorm import info
+
 # They choose a BLAS kernel, or its blocking, for another machine than this one.
 UNSET = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "TINYNORM_KERNELS", "TINYNORM_NUM_THREADS")
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -49,6 +51,12 @@ def describe(libraries: list[str]) -> dict[str, Any]:
         "blas": sorted(blas),
         "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
     }
+
+
+def devices() -> list[str]:
+    """CuPy, the driver, and the GPU that is measured."""
+    found = info.gpu()
+    return [f"CuPy {found['CuPy']}", found.get("cuda:0", "no GPU")]
 
 
 def _processor() -> str:

@@ -8,7 +8,7 @@ import signal
 from argparse import ArgumentParser
 from typing import Any
 
-from .setting import describe, pin
+from .setting import describe, devices, pin
 
 
 def main() -> None:
@@ -24,12 +24,16 @@ def main() -> None:
     cores = pin(given.threads)
     from . import contestants, measures
 
-    made = [contestants.named(given.only)] if given.only else contestants.all_of(given.peer)
+    if given.only:
+        made = [contestants.named(given.only)]
+    else:
+        made = contestants.on_gpu(given.peer) if given.group == "gpu" else contestants.all_of(given.peer)
     for contestant in made:
         contestant.threads(given.threads)
     measure = measures.GROUPS[given.group]
     setting = describe(list(dict.fromkeys(c.package for c in made if hasattr(c, "package"))))
-    show({"setting": {**setting, "threads": given.threads, "cores": cores}})
+    about = devices() if given.group == "gpu" else []
+    show({"setting": {**setting, "threads": given.threads, "cores": cores, "gpu": about}})
     for row in measure(made, given.threads, given.quick):
         show({"row": row})
 

@@ -14,7 +14,7 @@ from test_backend import device_context, stand_in
 import tinynorm as tn
 from benchmarks import __main__ as command
 from benchmarks import arguments, contestants, measures, picture, processes, report, setting
-from benchmarks.rows import BOTH, FRAMEWORKS, GROUPS, NORM_SIZES, STEP_SIZES, Line, Row, merge, target
+from benchmarks.rows import APART, BOTH, FRAMEWORKS, GROUPS, NORM_SIZES, STEP_SIZES, Line, Row, merge, target
 from tinynorm import bench
 from tinynorm.__main__ import main
 
@@ -52,7 +52,7 @@ def test_every_group_runs_and_is_written(tmp_path):
     done = without_peers("--json", str(kept))
     rows = [Row(*fields) for fields in json.loads(kept.read_text(encoding="utf-8"))["rows"]]
     assert [row.task for row in rows] == [task for tasks in TASKS.values() for task in tasks]
-    assert set(TASKS) | {"growth"} == set(GROUPS)
+    assert set(TASKS) | set(APART) == set(GROUPS)
     for row in rows:
         assert row.group in TASKS
         assert row.threads == 1
@@ -111,6 +111,7 @@ def test_what_was_measured_can_be_shown_again(tmp_path):
     [
         (["nroms"], "'nroms' is none of norms, linear"),
         (["--against", "torhc"], "'torhc' is none of torch"),
+        (["norms", "gpu"], "gpu: device 'cuda' "),
         (["--read", "nowhere.json"], "benchmarks: nowhere.json: No such file"),
         (["--read", "nowhere.json", "norms"], "nowhere.json: No such file"),
         (["--read", "norms"], "norms is a group; write groups before --read"),
