@@ -111,7 +111,6 @@ def test_what_was_measured_can_be_shown_again(tmp_path):
     [
         (["nroms"], "'nroms' is none of norms, linear"),
         (["--against", "torhc"], "'torhc' is none of torch"),
-        (["norms", "gpu"], "gpu: device 'cuda' "),
         (["--read", "nowhere.json"], "benchmarks: nowhere.json: No such file"),
         (["--read", "nowhere.json", "norms"], "nowhere.json: No such file"),
         (["--read", "norms"], "norms is a group; write groups before --read"),
@@ -128,6 +127,14 @@ def test_misspelt_commands_end_in_one_sentence(options, said, capsys):
         status = left.code
     assert status == 2
     assert said in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_without_a_gpu_its_group_says_what_is_missing(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(SystemExit) as ended:
+        command.main(["norms", "gpu"])
+    assert ended.value.code == 2
+    assert "error: gpu: device 'cuda' needs CuPy" in capsys.readouterr().err
 
 
 def test_a_library_that_is_not_installed_is_named(monkeypatch, capsys):
