@@ -1,0 +1,80 @@
+"""The module that goes by the name of CuPy, in each of three tiers, as fixtures.
+
+| tier        | what it is                                                  | when it runs              |
+| ----------- | ----------------------------------------------------------- | ------------------------- |
+| strict      | tests/strict_cupy: NumPy underneath, CuPy's refusals on top | always                    |
+| cupy_on_cpu | the real CuPy, its CUDA calls answered by tests/cupy_on_cpu | ``pytest -m cupy_on_cpu`` |
+| gpu         | the real CuPy on a real device                              | ``pytest -m gpu``         |
+
+- `cupy`: in all three.
+- `quick_cupy`: where a call takes microseconds, that is not on cupy_on_cpu: for tests of very many calls.
+- `cuda_kernels`: where CUDA is compiled, that is not by the strict stand-in: for tests of kernels of ours. On the CPU
+  such a test runs once for each order in which threads may take their turns.
+"""
+
+import sys
+
+import pytest
+
+ORDERS = ("forward", "reverse", "shuffled")
+"""Of threads on the CPU. A kernel that lacks a barrier gives other results in one of them."""
+
+
+@pytest.hookimpl(trylast=True)  # after -m
+def pytest_collection_modifyitems(items):
+    """Refuse to run both tiers of the real CuPy: a process has it on the CPU or on a GPU."""
+    if all(any(item.get_closest_marker(tier) for item in items) for tier in ("cupy_on_cpu", "gpu")):
+        raise pytest.UsageError(
+            "tests of both cupy_on_cpu and gpu are chosen, but a process has CuPy on the CPU or on a GPU: "
+            "run pytest -m cupy_on_cpu, and then pytest -m gpu"
+        )
+
+
+def param(tier, *more):
+    """A fixture's parameter that ``-m tier`` runs; "strict" runs in any case."""
+    marks = [] if tier == "strict" else [getattr(pytest.mark, tier)]
+    return pytest.param((tier, *more), marks=marks, id="-".join((tier, *more)))
+
+
+def module_of(tier, monkeypatch):
+    """The tier's module, in its place. The stand-in is there for one test; the real CuPy stays."""
+    if tier == "strict":
+        import strict_cupy
+
+        monkeypatch.setitem(sys.modules, "cupy", strict_cupy)
+    elif tier == "cupy_on_cpu":
+        import cupy_on_cpu
+
+        reason = cupy_on_cpu.why_not()
+        if reason is not None:
+            pytest.skip(reason)
+        cupy_on_cpu.install()
+    import cupy  # without a GPU, the plugin has skipped the test
+
+    return cupy
+
+
+@pytest.fixture(params=[param("strict"), param("cupy_on_cpu"), param("gpu")])
+def cupy(request, monkeypatch):
+    """All three."""
+    return module_of(*request.param, monkeypatch)
+
+
+@pytest.fixture(params=[param("strict"), param("gpu")])
+def quick_cupy(request, monkeypatch):
+    """Without the slow one."""
+    return module_of(*request.param, monkeypatch)
+
+
+@pytest.fixture(params=[*(param("cupy_on_cpu", order) for order in ORDERS), param("gpu")])
+def cuda_kernels(request, monkeypatch):
+    """Those that compile, in each order of threads."""
+    tier, *order = request.param
+    module = module_of(tier, monkeypatch)
+    if not order:
+        yield module
+        return
+    import cupy_on_cpu
+
+    with cupy_on_cpu.thread_order(*order):
+        yield module
