@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from ..backend import namespace
 from ..formulas.types import Array
 
 Shape = tuple[int, ...]
@@ -70,7 +71,7 @@ def below(high: int) -> Maker:
 
 def strided(x: Array) -> Array:
     """Every other element of a larger block, along each axis."""
-    block = np.zeros([2 * n for n in x.shape], x.dtype)
+    block = namespace(x).zeros([2 * n for n in x.shape], x.dtype)
     view = block[(slice(None, None, 2),) * x.ndim]
     view[...] = x
     return view
@@ -88,8 +89,8 @@ def transposed(x: Array) -> Array:
 
 
 def repeated(x: Array) -> Array:
-    """The first slice along the first axis over and over, with stride 0 and read-only."""
-    return np.broadcast_to(x[:1].copy(), x.shape)
+    """The first slice along the first axis over and over, with stride 0; NumPy's is read-only."""
+    return namespace(x).broadcast_to(x[:1].copy(), x.shape)
 
 
 LAYOUTS: dict[str, Callable[[Array], Array]] = {
