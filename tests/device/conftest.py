@@ -12,12 +12,9 @@
   such a test runs once for each order in which threads may take their turns.
 """
 
-import sys
-
+import cupy_on_cpu
 import pytest
-
-ORDERS = ("forward", "reverse", "shuffled")
-"""Of threads on the CPU. A kernel that lacks a barrier gives other results in one of them."""
+import strict_cupy
 
 
 @pytest.hookimpl(trylast=True)  # after -m
@@ -39,17 +36,13 @@ def param(tier, *more):
 def module_of(tier, monkeypatch):
     """The tier's module, in its place. The stand-in is there for one test; the real CuPy stays."""
     if tier == "strict":
-        import strict_cupy
-
-        monkeypatch.setitem(sys.modules, "cupy", strict_cupy)
-    elif tier == "cupy_on_cpu":
-        import cupy_on_cpu
-
-        reason = cupy_on_cpu.why_not()
+        return strict_cupy.install(monkeypatch)
+    if tier == "cupy_on_cpu":
+        reason = cupy_on_cpu.reason()
         if reason is not None:
             pytest.skip(reason)
-        cupy_on_cpu.install()
-    import cupy  # without a GPU, the plugin has skipped the test
+        return cupy_on_cpu.install()
+    import cupy  # which is there: otherwise the plugin has skipped the test
 
     return cupy
 
@@ -66,7 +59,7 @@ def quick_cupy(request, monkeypatch):
     return module_of(*request.param, monkeypatch)
 
 
-@pytest.fixture(params=[*(param("cupy_on_cpu", order) for order in ORDERS), param("gpu")])
+@pytest.fixture(params=[*(param("cupy_on_cpu", order) for order in cupy_on_cpu.ORDERS), param("gpu")])
 def cuda_kernels(request, monkeypatch):
     """Those that compile, in each order of threads."""
     tier, *order = request.param
@@ -74,7 +67,5 @@ def cuda_kernels(request, monkeypatch):
     if not order:
         yield module
         return
-    import cupy_on_cpu
-
-    with cupy_on_cpu.thread_order(*order):
+    with cupy_on_cpu.order(*order):
         yield module

@@ -22,7 +22,9 @@ def collected(tmp_path):
     (tmp_path / "test_three.py").write_text(THREE)
 
     def run(*arguments, rc=0):
-        environment = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"} | {"PYTHONPATH": str(ROOT)}
+        environment = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"} | {
+            "PYTHONPATH": os.pathsep.join(sys.path)
+        }
         command = [sys.executable, "-m", "pytest", "-q", "--collect-only", *arguments, "test_three.py"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, timeout=120)
         assert done.returncode == rc, done.stdout + done.stderr
@@ -37,7 +39,7 @@ def test_the_plain_run_takes_the_stand_in(collected):
 
 def test_a_marker_takes_its_tier_and_nothing_else(collected):
     assert collected("-m", "gpu") == ["test_any[gpu]", "test_kernel[gpu]", "test_quick[gpu]"]
-    orders = [f"test_kernel[cupy_on_cpu-{order}]" for order in ("forward", "reverse", "shuffled")]
+    orders = [f"test_kernel[cupy_on_cpu-{order}]" for order in ("forward", "reversed", "shuffled")]
     assert collected("-m", "cupy_on_cpu") == ["test_any[cupy_on_cpu]", *orders]
 
 
