@@ -1,4 +1,4 @@
-"""Every layer with its options on CuPy beside NumPy; and modules and Tensors that move, are saved, copied and pickled."""
+"""Every layer with its options on CuPy beside NumPy; and modules and Tensors that move, are saved and are copied."""
 
 import copy
 import pickle

@@ -55,7 +55,7 @@ def train(device, optimizer="AdamW", norm="rms"):
     return [np.array(losses), *model.state_dict().values()]
 
 
-@pytest.mark.parametrize(("optimizer", "norm"), list(zip(OPTIMIZERS, cycle(("rms", "layer")))))  # noqa: B905
+@pytest.mark.parametrize(("optimizer", "norm"), list(zip(OPTIMIZERS, cycle(("rms", "layer")))))
 def test_formulas_train_alike(cupy, optimizer, norm):
     with tn.formulas_only():
         right, got = train("cpu", optimizer, norm), train("cuda:0", optimizer, norm)
