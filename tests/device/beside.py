@@ -1,4 +1,4 @@
-"""The same call on NumPy and on CuPy: what comes out, that nothing on the way was elsewhere, and how far apart they are.
+"""The same call on NumPy and on CuPy: what comes out, that nothing on the way was elsewhere, how far apart they are.
 
 On the stand-in, whose numbers are NumPy's, the same formula gives the same bits; a GPU rounds in its own way.
 """

@@ -22,9 +22,8 @@ def collected(tmp_path):
     (tmp_path / "test_three.py").write_text(THREE)
 
     def run(*arguments, rc=0):
-        environment = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"} | {
-            "PYTHONPATH": os.pathsep.join(sys.path)
-        }
+        environment = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
+        environment["PYTHONPATH"] = os.pathsep.join(sys.path)  # which has the packages that the conftest imports
         command = [sys.executable, "-m", "pytest", "-q", "--collect-only", *arguments, "test_three.py"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, timeout=120)
         assert done.returncode == rc, done.stdout + done.stderr
