@@ -3,6 +3,7 @@
 import copy
 import importlib.util
 import inspect
+import itertools
 import json
 import operator
 import pickle
@@ -19,7 +20,6 @@ from strict_cupy import expressions, generate, selection, table
 
 import tinynorm as tn
 
-ROOT = Path(__file__).parents[1]
 VERSION = table.read()["version"]
 ERRORS = {"AxisError": np.exceptions.AxisError, **{e.__name__: e for e in (
     AttributeError, FloatingPointError, IndexError, NotImplementedError, OverflowError, RuntimeError, TypeError,
@@ -130,7 +130,7 @@ def real(request):
         cupy = pytest.importorskip("cupy")
     if cupy.__version__ != VERSION:
         pytest.skip(f"the table is of CuPy {VERSION}, installed is {cupy.__version__}")
-    line = request.node.callspec.params["line"]
+    line = request.node.callspec.params.get("line", "")
     if request.param == "cupy_on_cpu" and line in NOT_ON_CPU:
         pytest.skip("CuPy on the CPU has no kernels that are named by a template")
     if "at(1" in line and cupy.cuda.runtime.getDeviceCount() < 2:
@@ -159,6 +159,45 @@ def test_the_real_cupy_does_not_refuse_it(line, real):
     outcome(line, real)
 
 
+# Dtypes, which arrays without elements show in no time
+
+CHARACTERS = "?bBhHiIlLefdFD"
+PAIRS = list(itertools.product(CHARACTERS, [*CHARACTERS, True, 2, 2.0, np.float32(2), np.float64(2), np.int8(2)]))
+OF_ONE = [f"a[None].T.{name}(axis=1)" for name in ("all", "any", "max", "mean", "min", "prod", "std", "sum", "var")]
+OF_ONE += ["xp.linalg.norm(a[None].T, axis=1)", "xp.imag(a)", "xp.ones_like(a)", "xp.real(a)", "xp.round(a)"]
+OF_TWO = [
+    "xp.clip(a, b, b)", "xp.concatenate([a, b])", "xp.einsum('ij,kl->il', a[None], b[None])", "a[None].T @ b[None]",
+    "xp.zeros(0, xp.result_type(a, b))", "xp.stack([a, b])", "xp.tensordot(a[None].T, b[None], 1)",
+    "xp.where(a > 0, a, b)",
+]  # fmt: skip
+for _name in selection.UFUNCS:
+    one = table.read()["ufuncs"][_name]["nin"] == 1
+    (OF_ONE if one else OF_TWO).append(f"xp.{_name}(a)" if one else f"xp.{_name}(a, b)")
+NO_SUCH_LOOP = {("xp.sign(a)", "?")} | {
+    (f"xp.{name}(a, b)", kind) for name in ("arctan2", "copysign", "hypot", "nextafter") for kind in "FD"
+}
+"""Of NumPy, which the stand-in refuses therefore, although CuPy has one."""
+
+
+def dtypes(line, xp, operands):
+    """Those of the results; None if it is refused."""
+    arrays = [xp.zeros(0, value) if isinstance(value, str) else value for value in operands]
+    try:
+        results = eval(line, {"xp": xp, **dict(zip("ab", arrays, strict=False))})
+    except (OverflowError, TypeError, ValueError):
+        return None
+    return [result.dtype for result in (results if isinstance(results, tuple) else [results])]
+
+
+@pytest.mark.parametrize("line", [*OF_ONE, *OF_TWO])
+def test_the_real_cupy_gives_the_same_dtypes(line, real, stand_in):
+    for operands in PAIRS if line in OF_TWO else [(kind,) for kind in CHARACTERS]:
+        right = dtypes(line, real, operands)
+        if right is not None and any((line, kind) in NO_SUCH_LOOP for kind in operands):
+            right = None
+        assert dtypes(line, stand_in, operands) == right, operands
+
+
 # The selection and the table
 
 
@@ -185,11 +224,13 @@ def test_what_cupy_has_and_the_stand_in_has_not_is_an_attribute_error_that_says_
         _ = stand_in.errstate
 
 
+@pytest.mark.cupy_on_cpu
 def test_the_table_is_what_the_real_package_gives():
     if importlib.util.find_spec("cupy") is None:
         pytest.skip("CuPy is not installed")
-    code = "import json; from tests.strict_cupy.generate import table; print(json.dumps(table()))"
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    code = "import json; from strict_cupy.generate import table; print(json.dumps(table()))"
+    here = Path(__file__).parent
+    run = subprocess.run([sys.executable, "-c", code], cwd=here, capture_output=True, text=True, check=True)
     given = json.loads(run.stdout)
     if given["version"] != VERSION:
         pytest.skip(f"the table is of CuPy {VERSION}, installed is {given['version']}")

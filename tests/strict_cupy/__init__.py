@@ -79,7 +79,7 @@ def new(devices=2, memory=2**34, driver=CUDA_VERSION):
 def install(monkeypatch, **options):
     """The module that `new` makes, imported as cupy until the test is over. The real one stays away so long."""
     module = new(**options)
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("cupy", "cupyx")]:
+    for name in [name for name in sys.modules if f"{name}.".startswith(("cupy.", "cupyx."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cupyx", None)
     for part in (module, module.linalg, module.cuda, module.cuda.runtime, module.cuda.memory):

@@ -53,6 +53,9 @@ SAME = {
         x >= y
         x < row
         x <= 1
+        ints.astype("int32") > 0
+        ints.astype("int8") == ints.astype("int8")
+        ints.astype("uint8") < ints.astype("int32")
         x == x[0]
         x != y
         divmod(x, 2)
@@ -495,6 +498,9 @@ SAME = {
         xp.minimum(x, np.inf)
         xp.maximum(ints, x)
         xp.sign(half)
+        xp.isfinite(ints)
+        xp.isnan(mask)
+        xp.logical_and(ints.astype("int16"), mask)
         xp.isscalar(2.0)
         xp.iscomplexobj(x)
         xp.issubdtype(x.dtype, xp.floating)
@@ -709,6 +715,7 @@ REFUSED = {
         x << 1: TypeError
         ~x: TypeError
         -mask: TypeError
+        xp.logical_not(xp.asarray(host.x.astype("complex64"))): TypeError
         mask - mask: TypeError
         ints.astype("int8") + 300: OverflowError
     """,

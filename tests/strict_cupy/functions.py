@@ -89,6 +89,10 @@ def _own(machine):
     def asnumpy(a, stream=None, order="C", out=None, *, blocking=True):
         return a.get(stream, order, out, blocking) if isinstance(a, ndarray) else np.asarray(a, order=order)
 
+    def clip(a, a_min, a_max, out=None):
+        _check_operands("clip", (a,))
+        return a.clip(a_min, a_max, out)
+
     def copy(a, order="K"):
         _check_operands("copy", (a,))
         return a.copy(order)
@@ -113,8 +117,8 @@ def _own(machine):
         return machine.module if any(isinstance(a, ndarray) for a in args) else np
 
     return {
-        "array": array, "asarray": asarray, "asnumpy": asnumpy, "copy": copy, "copyto": copyto, "einsum": einsum,
-        "from_dlpack": from_dlpack, "get_array_module": get_array_module,
+        "array": array, "asarray": asarray, "asnumpy": asnumpy, "clip": clip, "copy": copy, "copyto": copyto,
+        "einsum": einsum, "from_dlpack": from_dlpack, "get_array_module": get_array_module,
     }  # fmt: skip
 
 

@@ -122,8 +122,8 @@ class ndarray:
     __array_ufunc__ = None  # NumPy's ufuncs refuse the array, and leave operators to it
     __hash__ = None
 
-    def __init__(self, host, memory, base=None):
-        if type(host) is not np.ndarray:
+    def __init__(self, host, memory=None, base=None):
+        if memory is None:
             raise TypeError("the stand-in for CuPy makes arrays by cupy.empty, not by cupy.ndarray")
         self._host, self._memory, self.base = host, memory, base
 
@@ -230,7 +230,7 @@ class ndarray:
     def __reduce__(self):
         return _from_host, (self.get(),)
 
-    # Parts
+    # Parts, and what is put into them
 
     def __len__(self):
         if not self.ndim:
@@ -279,6 +279,11 @@ class ndarray:
 
     def fill(self, value):
         self[...] = value
+
+    def clip(self, min=None, max=None, out=None):
+        if any(array.dtype.kind == "c" for array in arrays_in([self, min, max])):
+            raise TypeError("complex numbers have no order to clip them by")
+        return call(self._machine, np.ndarray.clip, (self, min, max), {"out": out})
 
     # Operators of their own kind, and other libraries
 

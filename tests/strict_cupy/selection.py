@@ -28,7 +28,7 @@ VIEWS = (
 """What is no work for a device, wherever a view will do."""
 
 COMPUTED = (
-    "all", "allclose", "amax", "amin", "any", "argmax", "argmin", "array_equal", "ascontiguousarray", "average", "clip",
+    "all", "allclose", "amax", "amin", "any", "argmax", "argmin", "array_equal", "ascontiguousarray", "average",
     "concat", "concatenate", "count_nonzero", "cumprod", "cumsum", "diag", "dot", "empty_like", "full_like", "hstack",
     "imag", "inner", "isclose", "matmul", "max", "mean", "min", "nan_to_num", "ones_like", "outer", "pad", "prod",
     "put_along_axis", "repeat", "roll", "round", "stack", "std", "sum", "take", "take_along_axis", "tensordot", "tile",
@@ -57,7 +57,7 @@ SEQUENCES = ("concat", "concatenate", "hstack", "stack", "vstack")
 
 VIEW_METHODS = ("diagonal", "ravel", "reshape", "squeeze", "swapaxes", "transpose", "view")
 METHODS = (
-    "all", "any", "argmax", "argmin", "clip", "conj", "cumprod", "cumsum", "dot", "flatten", "max", "mean", "min",
-    "prod", "repeat", "round", "std", "sum", "take", "trace", "var", *VIEW_METHODS,
+    "all", "any", "argmax", "argmin", "conj", "cumprod", "cumsum", "dot", "flatten", "max", "mean", "min", "prod",
+    "repeat", "round", "std", "sum", "take", "trace", "var", *VIEW_METHODS,
 )  # fmt: skip
 """The methods of an array that are NumPy's but for their keywords."""

@@ -1,10 +1,19 @@
 """Universal functions: NumPy's, with CuPy's keywords, loops and methods, which are fewer."""
 
+from functools import cache
+
 import numpy as np
 
 from . import table
 from .ndarray import arrays_in, bare, call, ndarray
 from .selection import REDUCED, WRITTEN_AT
+
+
+@cache
+def _loops(name):
+    """The dtypes of the inputs and outputs of each loop that CuPy has, from such as ``ee->e ff->f``."""
+    types = table.read()["ufuncs"][name]["types"]
+    return [tuple(np.dtype(c) for c in loop.replace("->", "")) for loop in types.split()]
 
 
 class ufunc:
@@ -13,8 +22,7 @@ class ufunc:
     def __init__(self, machine, name):
         entry = table.read()["ufuncs"][name]
         self.name, self.nin, self.nout, self.types = entry["name"], entry["nin"], entry["nout"], entry["types"].split()
-        self._loops = {tuple(np.dtype(c) for c in loop.replace("->", "")) for loop in self.types}
-        self._machine, self._numpy = machine, getattr(np, name)
+        self._machine, self._numpy, self._loops = machine, getattr(np, name), _loops(name)
 
     def __repr__(self):
         return f"<ufunc {self.name!r}>"
@@ -41,11 +49,17 @@ class ufunc:
         return {} if outputs[0] is None else {"out": outputs}
 
     def _check_loop(self, args, dtype):
-        """The loop that NumPy would take must be one that CuPy has."""
-        given = tuple(np.dtype(bool) if isinstance(a, bool) else getattr(a, "dtype", type(a)) for a in args)
+        """CuPy must have the loop that NumPy would take, or one for wider operands with the same result."""
+        given = [np.dtype(bool) if isinstance(a, bool) else getattr(a, "dtype", type(a)) for a in args]
         asked = {} if dtype is None else {"signature": (*[None] * self.nin, *[np.dtype(dtype)] * self.nout)}
-        if self._numpy.resolve_dtypes((*given, *[None] * self.nout), **asked) not in self._loops:
-            raise TypeError(f"Wrong type ({given}) of arguments for {self.name}")
+        wanted = self._numpy.resolve_dtypes((*given, *[None] * self.nout), **asked)
+        inputs, outputs = wanted[: self.nin], wanted[self.nin :]
+        if dtype is None:  # numbers of Python's have no dtype before the loop is chosen
+            inputs = [new if isinstance(old, type) else old for old, new in zip(given, inputs, strict=True)]
+        for loop in self._loops:
+            if loop[self.nin :] == outputs and all(map(np.can_cast, inputs, loop)):
+                return
+        raise TypeError(f"Wrong type ({given}) of arguments for {self.name}")
 
     def _refuse(self, method):
         raise NotImplementedError(f"`{self.name}.{method}` is not supported yet")
