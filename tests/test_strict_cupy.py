@@ -412,8 +412,10 @@ def test_dlpack_shares_memory_and_says_that_it_is_on_a_device(cupy):
     with cupy.cuda.Device(1):
         y = x.copy()[:, ::2]
     for array, device in ((x, 0), (y, 1)):
+        used = [*cupy.machine.used]
         shared = cupy.from_dlpack(array)
         assert shared.device.id == device
+        assert cupy.machine.used == used
         np.testing.assert_array_equal(shared.get(), array.get())
     x[0] = 7.0
     assert cupy.from_dlpack(x)[0, 0] == 7.0

@@ -156,16 +156,17 @@ class Device:
 
 
 class Memory:
-    """What an array that is no view of another one holds of the current device."""
+    """The bytes of the current device that an array and its views hold; none, where another library holds them."""
 
     __slots__ = ("_size", "device", "machine")
 
-    def __init__(self, machine, nbytes):
+    def __init__(self, machine, nbytes=0):
         self.machine, self.device, self._size = machine, machine.current, 0  # nothing to give back if this raises:
-        self._size = machine.allocate(nbytes)
+        self._size = machine.allocate(nbytes) if nbytes else 0
 
     def __del__(self):
-        self.machine.used[self.device] -= self._size
+        if self._size:
+            self.machine.used[self.device] -= self._size
 
 
 def cuda(machine):

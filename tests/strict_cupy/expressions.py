@@ -369,6 +369,7 @@ SAME = {
         xp.ones((2, 3), dtype=bool)
         xp.full((2,), 1.5)
         xp.full(3, 1, dtype="float32")
+        xp.full(shape=3, fill_value=2.0, dtype="float16")
         xp.full((2, 2), np.array(2.0))
         xp.arange(3)
         xp.arange(1, 7, 2)
@@ -397,6 +398,7 @@ SAME = {
         xp.asarray(np.float16(2.0))
         xp.asarray([])
         xp.asarray([x[0], x[1]])
+        xp.asarray([[row, row], [x[0], double[0]]])
         xp.array(x)
         xp.array(x, dtype="float16")
         xp.array(x, ndmin=3)
@@ -615,6 +617,8 @@ REFUSED = {
         x.fill(host.row): ValueError
         xp.full((2,), host.row[:2]): ValueError
         xp.array([number, 1.0]): TypeError
+        xp.array([row, host.row]): TypeError
+        xp.array([[row], [1.0]]): TypeError
         xp.from_dlpack(host.x): TypeError
         np.from_dlpack(x): RuntimeError
         np.asarray(x): TypeError

@@ -3,6 +3,7 @@
 import numpy as np
 
 from . import dlpack, table
+from .device import Memory
 from .ndarray import NO_CONVERSION, arrays_in, bare, bare_or_number, call, ndarray, supported, wrap
 from .selection import ASKED, COUNTED, MADE, ONE_ARRAY, SEQUENCES, TWO_ARRAYS, VIEWS
 
@@ -55,12 +56,8 @@ def _of_numbers(machine, name):
 
     def function(*args, **kwargs):
         table.hold(name, spelled, args, kwargs)
-        if name == "full":
-            args = (args[0], bare_or_number(args[1], "copyto"), *args[2:])
         machine.launch()
-        host = numpy_function(*args, **kwargs)  # a device array has no __index__: it is no length
-        supported(host.dtype)
-        result = wrap(machine, host)
+        result = wrap(machine, numpy_function(*args, **kwargs))  # a device array has no __index__: it is no length
         return _poisoned(result) if name == "empty" else result
 
     return function
@@ -111,31 +108,40 @@ def _own(machine):
     def from_dlpack(array, *, device=None, copy=None):
         host = dlpack.host_of(array)
         with machine.module.cuda.Device(array.__dlpack_device__()[1]):
-            return wrap(machine, host)
+            return ndarray(host, Memory(machine))
+
+    def full(shape, fill_value, dtype=None, order="C"):
+        machine.launch([*arrays_in([fill_value])])
+        return wrap(machine, np.full(shape, bare_or_number(fill_value, "copyto"), dtype, order))
 
     def get_array_module(*args):
         return machine.module if any(isinstance(a, ndarray) for a in args) else np
 
     return {
         "array": array, "asarray": asarray, "asnumpy": asnumpy, "clip": clip, "copy": copy, "copyto": copyto,
-        "einsum": einsum, "from_dlpack": from_dlpack, "get_array_module": get_array_module,
+        "einsum": einsum, "from_dlpack": from_dlpack, "full": full, "get_array_module": get_array_module,
     }  # fmt: skip
 
 
 def _array(machine, obj, dtype, order, ndmin, copy):
     """The way in. Host arrays, numbers and lists are always copied; device arrays come over from other devices."""
     dtype = dtype if dtype is None else supported(dtype)
-    parts = [*arrays_in([obj])]
-    if not parts:
+    if not any(True for _ in arrays_in([obj])):
         return _from_host(machine, obj, dtype, order, ndmin)
     if not isinstance(obj, ndarray):
-        if len(parts) < len(obj):
-            raise TypeError(NO_CONVERSION)
-        obj, copy = machine.module.stack(parts), False
+        obj, copy = _joined(machine, obj), False
     if obj.device != machine.device():
         obj, copy = obj.copy(order), False
     result = obj.astype(dtype or obj.dtype, order, copy=bool(copy))
     return result if result.ndim >= ndmin else result.reshape((1,) * (ndmin - result.ndim) + result.shape)
+
+
+def _joined(machine, parts):
+    """What device arrays in nested lists make up; nothing else may be among them."""
+    arrays = [_joined(machine, part) if isinstance(part, (list, tuple)) else part for part in parts]
+    if not all(isinstance(array, ndarray) for array in arrays):
+        raise TypeError(NO_CONVERSION)
+    return machine.module.stack(arrays)
 
 
 def _from_host(machine, obj, dtype, order, ndmin):

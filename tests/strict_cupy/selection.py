@@ -36,7 +36,7 @@ COMPUTED = (
 )  # fmt: skip
 """What is work for a device."""
 
-MADE = ("arange", "empty", "eye", "full", "identity", "indices", "linspace", "ones", "tri", "zeros")
+MADE = ("arange", "empty", "eye", "identity", "indices", "linspace", "ones", "tri", "zeros")
 """What makes an array out of numbers."""
 
 COUNTED = ("argwhere", "flatnonzero", "nonzero")
