@@ -551,6 +551,8 @@ OF_CUPY = {
     "(x.T * 2).flags.c_contiguous, xp.exp(x.T).flags.c_contiguous": (True, True),
     "x.base is None, x[1:].base is None": (True, False),
     "x.reshape(4, 6).base is x, x[1:][1:].base is x": (True, True),
+    "xp.byte_bounds(x[1:])[0] - xp.byte_bounds(x)[0]": 24,
+    "xp.byte_bounds(x[1:, ::2])[1] - xp.byte_bounds(x[1:, ::2])[0]": 68,
     "x.squeeze() is x, x.real is x, x.view() is x": (True, True, False),
     "hasattr(x, 'setflags'), hasattr(x.flags, 'writeable'), hasattr(x, '__index__')": (False, False, False),
     "xp.exp.nin, xp.frexp.nout, xp.exp.name, repr(xp.exp)": (1, 2, "cupy_exp", "<ufunc 'cupy_exp'>"),

@@ -86,6 +86,9 @@ def _own(machine):
     def asnumpy(a, stream=None, order="C", out=None, *, blocking=True):
         return a.get(stream, order, out, blocking) if isinstance(a, ndarray) else np.asarray(a, order=order)
 
+    def byte_bounds(a):
+        return np.lib.array_utils.byte_bounds(bare(a))
+
     def clip(a, a_min, a_max, out=None):
         _check_operands("clip", (a,))
         return a.clip(a_min, a_max, out)
@@ -118,8 +121,8 @@ def _own(machine):
         return machine.module if any(isinstance(a, ndarray) for a in args) else np
 
     return {
-        "array": array, "asarray": asarray, "asnumpy": asnumpy, "clip": clip, "copy": copy, "copyto": copyto,
-        "einsum": einsum, "from_dlpack": from_dlpack, "full": full, "get_array_module": get_array_module,
+        "array": array, "asarray": asarray, "asnumpy": asnumpy, "byte_bounds": byte_bounds, "clip": clip, "copy": copy,
+        "copyto": copyto, "einsum": einsum, "from_dlpack": from_dlpack, "full": full, "get_array_module": get_array_module,
     }  # fmt: skip
 
 
