@@ -1,0 +1,119 @@
+"""The real CuPy on a machine without a GPU: its CUDA calls answered on the host, its kernels compiled by g++.
+
+    >>> from tests import cupy_on_cpu  # doctest: +SKIP
+    >>> cupy = cupy_on_cpu.install()  # doctest: +SKIP
+
+``install()`` comes before anything else imports CuPy, and returns the real module, which works on two pretended devices
+from then on. Where that cannot be, ``reason()`` says why in one sentence. It is made for one version of CuPy, on Linux
+x86-64, since it replaces what CuPy does not offer for replacing.
+
+What it sees that a device does not show:
+
+- memory that was never written: it starts as NaN;
+- reading or writing outside an array, by one element, and an address that is not aligned as its type wants;
+- an argument that is not of the width, the kind or the device that a kernel declares (``ArgumentError``);
+- barriers that not all threads reach, and lanes that no lane brought a value to;
+- a missing barrier: ``in_every_order(compute)`` runs threads forward, reversed and shuffled, and compares.
+
+What it does not see: speed, registers, how a device rounds (division, exp, subnormal float32 numbers, cuBLAS), streams.
+Sorting, random numbers and FFT are not there.
+
+For tests: ``counted()``, ``order(name)``, ``in_every_order(compute)``, ``out_of_memory(after)``, ``failing_launch(after)``
+and, for what a GPU's own compiler says of a kernel, ``compile_for_gpus(source, options)``.
+
+    link.py        CuPy calls our libraries: machine/ for CUDA, blas/ for cuBLAS
+    compile.py     g++ in place of NVRTC: include/ is CUDA C++ for g++
+    arguments.py   arguments held against the kernel's signature
+    controls.py    counting, orders, failures
+    gpus.py        NVRTC or nvcc, for real GPUs
+    cache.py       compiled files on disk
+"""
+
+import functools
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from typing import Any
+
+from .arguments import ArgumentError
+from .controls import ORDERS, counted, failing_launch, in_every_order, order, out_of_memory
+
+__all__ = [
+    "ArgumentError",
+    "ORDERS",
+    "VERSION",
+    "counted",
+    "failing_launch",
+    "in_every_order",
+    "install",
+    "order",
+    "out_of_memory",
+    "reason",
+]
+
+#: The one version of CuPy for which this is made.
+VERSION = "14.2.0"
+PACKAGE = "cupy-cuda13x"
+
+
+def reason() -> str | None:
+    """Why the real CuPy cannot run here on the CPU, in one sentence; None if it can."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return "CuPy on the CPU needs Linux on x86-64"
+    if importlib.util.find_spec("cupy") is None:
+        return f"CuPy on the CPU needs {PACKAGE}=={VERSION}: pip install -e '.[test,cupy-on-cpu]'"
+    try:
+        version = importlib.metadata.version(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        version = "none"
+    if version != VERSION:
+        return f"CuPy on the CPU is made for {PACKAGE} {VERSION}, and here is {version}"
+    missing = [tool for tool in ("g++", "nm") if shutil.which(tool) is None]
+    if missing:
+        return f"CuPy on the CPU needs {' and '.join(missing)}"
+    return None
+
+
+@functools.cache
+def install() -> Any:
+    """The real CuPy, working on host memory; it must not have been imported yet.
+
+    Raises:
+        RuntimeError: If it cannot be, with :func:`reason`, or if CuPy is in the process already.
+    """
+    why = reason()
+    if why is not None:
+        raise RuntimeError(why)
+    if "cupy" in sys.modules:
+        raise RuntimeError("CuPy is imported already; cupy_on_cpu.install() must come first")
+    os.environ["CUPY_ACCELERATORS"] = (
+        ""  # no CUB, which is compiled code for a GPU: CuPy then writes its own reductions
+    )
+    from . import arguments, compile, controls, link
+
+    driver = link.load_driver()
+    link.replace_runtime(driver)
+    controls.connect(driver)
+    import cupy
+    from cupy.cuda import compiler
+
+    link.load_cublas()
+    compiler._compile_module_with_cache = compile.compile_module
+    cupy.cuda.set_allocator(functools.partial(_allocate, cupy.cuda.memory))
+    cupy.RawKernel, cupy.RawModule = arguments.checked(cupy, driver.device_of_address)
+    return cupy
+
+
+def _allocate(memory: Any, size: int) -> Any:
+    """Memory for one array and no other: CuPy's pool would give pieces of a larger one, and freed ones again."""
+    try:
+        return memory.MemoryPointer(memory.Memory(size), 0)
+    except memory.CUDARuntimeError as error:
+        if error.status != 2:  # cudaErrorMemoryAllocation
+            raise
+    import cupy
+
+    return cupy.get_default_memory_pool().malloc(size)  # which asks again, in vain, and then raises CuPy's own error
