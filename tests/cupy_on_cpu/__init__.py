@@ -18,20 +18,20 @@ What it sees that a device does not show:
 What it does not see: speed, registers, how a device rounds (division, exp, subnormal float32 numbers, cuBLAS), streams.
 Sorting, random numbers and FFT are not there.
 
-For tests: ``counted()``, ``order(name)``, ``in_every_order(compute)``, ``out_of_memory(after)``, ``failing_launch(after)``
-and, for what a GPU's own compiler says of a kernel, ``compile_for_gpus(source, options)``.
+For tests: ``counted()``, ``order(name)``, ``in_every_order(compute)``, ``out_of_memory(after)``,
+``failing_launch(after)``. A module that is not CuPy's own is also compiled for GPUs, by NVRTC, and must pass there;
+``compile_for_gpus(source, options)`` says what registers its kernels take.
 
     link.py        CuPy calls our libraries: machine/ for CUDA, blas/ for cuBLAS
     compile.py     g++ in place of NVRTC: include/ is CUDA C++ for g++
     arguments.py   arguments held against the kernel's signature
     controls.py    counting, orders, failures
-    gpus.py        NVRTC or nvcc, for real GPUs
+    gpus.py        NVRTC, for real GPUs
     cache.py       compiled files on disk
 """
 
 import functools
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import shutil
@@ -40,11 +40,14 @@ from typing import Any
 
 from .arguments import ArgumentError
 from .controls import ORDERS, counted, failing_launch, in_every_order, order, out_of_memory
+from .gpus import ARCHITECTURES, Resources, compile_for_gpus
 
 __all__ = [
-    "ArgumentError",
+    "ARCHITECTURES",
     "ORDERS",
-    "VERSION",
+    "ArgumentError",
+    "Resources",
+    "compile_for_gpus",
     "counted",
     "failing_launch",
     "in_every_order",
@@ -54,27 +57,33 @@ __all__ = [
     "reason",
 ]
 
-#: The one version of CuPy for which this is made.
-VERSION = "14.2.0"
-PACKAGE = "cupy-cuda13x"
+#: The one CuPy for which this is made, and the packages that have CUDA's headers and compiler.
+PACKAGE, VERSION = "cupy-cuda13x", "14.2.0"
+CUDA = ("nvidia-cuda-runtime", "nvidia-cuda-nvrtc")
+INSTALL = "pip install -e '.[test,cupy-on-cpu]'"
 
 
 def reason() -> str | None:
     """Why the real CuPy cannot run here on the CPU, in one sentence; None if it can."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return "CuPy on the CPU needs Linux on x86-64"
-    if importlib.util.find_spec("cupy") is None:
-        return f"CuPy on the CPU needs {PACKAGE}=={VERSION}: pip install -e '.[test,cupy-on-cpu]'"
-    try:
-        version = importlib.metadata.version(PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
-        version = "none"
-    if version != VERSION:
-        return f"CuPy on the CPU is made for {PACKAGE} {VERSION}, and here is {version}"
+    versions = {name: _version(name) for name in (PACKAGE, *CUDA)}
+    if versions[PACKAGE] != VERSION:
+        return f"CuPy on the CPU needs {PACKAGE} {VERSION} (here: {versions[PACKAGE]}): {INSTALL}"
+    absent = [name for name in CUDA if versions[name] is None]
+    if absent:
+        return f"CuPy on the CPU needs {' and '.join(absent)}: {INSTALL}"
     missing = [tool for tool in ("g++", "nm") if shutil.which(tool) is None]
     if missing:
         return f"CuPy on the CPU needs {' and '.join(missing)}"
     return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 @functools.cache
@@ -103,7 +112,7 @@ def install() -> Any:
     link.load_cublas()
     compiler._compile_module_with_cache = compile.compile_module
     cupy.cuda.set_allocator(functools.partial(_allocate, cupy.cuda.memory))
-    cupy.RawKernel, cupy.RawModule = arguments.checked(cupy, driver.device_of_address)
+    cupy.RawKernel, cupy.RawModule = arguments.checked(cupy, driver.device_of_address, compile.ours.add)
     return cupy
 
 

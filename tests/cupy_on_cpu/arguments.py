@@ -1,15 +1,14 @@
 """What a kernel is given, held against what its signature declares.
 
-A device takes the bytes that it is given: an ``int64`` where a kernel declares ``int`` leaves it with half a number, and a
-number too few with whatever stood there. Nothing on a device says so. Here a launch with such arguments is refused.
+A device takes the bytes that it is given: an ``int64`` where a kernel declares ``int`` leaves it with half a number,
+and an argument too few with whatever stood there. Nothing there says so. Here a launch with such arguments is refused.
 """
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
-MAX_PARAMETERS = 256
 
 
 class ArgumentError(TypeError):
@@ -28,13 +27,19 @@ class _Kernel(ctypes.Structure):
         ("thread", ctypes.c_void_p),
         ("count", ctypes.c_uint),
         ("parameter", ctypes.POINTER(_Parameter)),
+        ("waits", ctypes.c_bool),
+        ("strict", ctypes.c_bool),
     )
 
 
 def check(function: int, arguments: tuple[Any, ...], device_of: Any, device: int) -> None:
-    """Raise :class:`ArgumentError` unless the arguments fit the kernel at this address."""
+    """Raise :class:`ArgumentError` unless the arguments fit the kernel at this address, and be strict on its barriers.
+
+    CuPy's own kernels do not come here: some of their threads end before a barrier, as hardware allows.
+    """
     kernel = _Kernel.from_address(function)
     name = kernel.name.decode()
+    kernel.strict = True
     if len(arguments) != kernel.count:
         raise ArgumentError(f"{name} declares {kernel.count} parameters and was given {len(arguments)} arguments")
     for number, argument in enumerate(arguments):
@@ -65,36 +70,37 @@ def _wrong(parameter: _Parameter, argument: Any, device_of: Any, device: int) ->
     return None
 
 
-def checked(cupy: Any, device_of: Any) -> tuple[type, type]:
-    """``RawKernel`` and ``RawModule`` of CuPy, whose launches are checked first."""
+def checked(cupy: Any, device_of: Any, seen: Callable[[str], None]) -> tuple[type, type]:
+    """``RawKernel`` and ``RawModule`` of CuPy, whose launches are checked first; ``seen`` is told each source."""
+
+    def launch(kernel: Any, grid: Any, block: Any, args: Any, **options: Any) -> None:
+        check(kernel.kernel.ptr, tuple(args), device_of, cupy.cuda.runtime.getDevice())
+        cupy._core.raw.RawKernel.__call__(kernel, grid, block, args, **options)
 
     class RawKernel(cupy.RawKernel):  # type: ignore[misc]
         def __call__(self, grid: Any, block: Any, args: Any, **options: Any) -> None:
-            check(self.kernel.ptr, tuple(args), device_of, cupy.cuda.runtime.getDevice())
-            super().__call__(grid, block, args, **options)
+            seen(self.code)
+            launch(self, grid, block, args, **options)
 
     class RawModule(cupy.RawModule):  # type: ignore[misc]
-        def get_function(self, name: str) -> "_Launched":
-            return _Launched(super().get_function(name), cupy, device_of)
+        def get_function(self, name: str) -> "_Function":
+            seen(self.code)
+            return _Function(super().get_function(name), launch)
 
     return RawKernel, RawModule
 
 
-class _Launched:
-    """A kernel of a module: all that CuPy's own object has, and the check before it is called."""
+class _Function:
+    """A kernel of a module: CuPy's own object, but for what happens when it is called."""
 
-    def __init__(self, kernel: Any, cupy: Any, device_of: Any) -> None:
-        self._kernel, self._cupy, self._device_of = kernel, cupy, device_of
+    def __init__(self, kernel: Any, launch: Callable[..., None]) -> None:
+        self.__dict__.update(_kernel=kernel, _launch=launch)
 
     def __call__(self, grid: Any, block: Any, args: Any, **options: Any) -> None:
-        check(self._kernel.kernel.ptr, tuple(args), self._device_of, self._cupy.cuda.runtime.getDevice())
-        self._kernel(grid, block, args, **options)
+        self._launch(self._kernel, grid, block, args, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kernel, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("_"):
-            super().__setattr__(name, value)
-        else:
-            setattr(self._kernel, name, value)
+        setattr(self._kernel, name, value)

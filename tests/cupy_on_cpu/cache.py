@@ -1,7 +1,7 @@
 """What g++ has compiled, kept on disk under the hash of all that went into it.
 
-The directory is ``TINYNORM_CUPY_ON_CPU_CACHE``, or ``tinynorm-cupy-on-cpu`` in the user's cache. Processes may share it:
-a file appears whole, under its last name, or not at all.
+The directory is ``TINYNORM_CUPY_ON_CPU_CACHE``, or ``tinynorm-cupy-on-cpu`` in the user's cache. Processes may share
+it: a file appears whole, under its last name, or not at all.
 """
 
 import functools

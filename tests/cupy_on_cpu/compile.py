@@ -1,4 +1,8 @@
-"""From a CUDA C++ source to a shared library of the host, by g++. It takes NVRTC's place in CuPy."""
+"""From a CUDA C++ source to a shared library of the host, by g++. It takes NVRTC's place in CuPy.
+
+What is compiled by g++ and is not of CuPy's own writing is compiled by NVRTC for GPUs too, so that neither compiler's
+dialect is the only one that a kernel was written in.
+"""
 
 import functools
 import re
@@ -7,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from . import cache
+from .gpus import compile_for_gpus
 
 INCLUDE = Path(__file__).parent / "include"
 
-# A check stands before each access through a pointer (is it aligned?) and into an array of known length (is it inside?).
+# Checks stand before accesses: through a pointer, whether it is aligned; to an array of known length, whether inside.
 FLAGS = (
     *("-std=c++20", "-O1", "-fPIC", "-w", "-fpermissive", "-fno-threadsafe-statics", "-ffp-contract=off"),
     *("-fsanitize=alignment,bounds", "-fno-sanitize-recover=all", f"-I{INCLUDE}"),
@@ -21,8 +26,8 @@ KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*
 DYNAMIC_SHARED = re.compile(r"extern\s+__shared__\s+(?:__align__\s*\(\s*\d+\s*\)\s*)?([\w\s]+?)\s+(\w+)\s*\[\s*\]\s*;")
 WAITS = re.compile(r"__syncthreads|__syncwarp|__shfl_|__ballot_sync|__any_sync|__all_sync")
 
-#: Every module compiled so far in this process: its source and options.
-modules: dict[tuple[str, tuple[str, ...]], None] = {}
+#: The sources that are not CuPy's own, for which GPUs' compiler is asked as well.
+ours: set[str] = set()
 
 
 @functools.cache
@@ -71,7 +76,8 @@ def compile_module(source: str, options: tuple[str, ...] = (), *, name_expressio
 
     if name_expressions:
         raise NotImplementedError("CuPy on the CPU has no kernels that are named by an expression")
-    modules[source, tuple(options)] = None
+    if source in ours:
+        compile_for_gpus(source, tuple(options))
     module = Module()
     module.load(str(library(source, tuple(options))).encode())
     return module

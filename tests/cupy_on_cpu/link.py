@@ -15,7 +15,7 @@ from pathlib import Path
 from . import cache
 
 HERE = Path(__file__).parent
-FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-Wall", "-Werror")
+FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-Wall", "-Werror")
 
 #: Functions of the runtime inside CuPy that need no driver.
 KEPT = {"cudaGetErrorName", "cudaGetErrorString", "cudaRuntimeGetVersion", "cudaGetChannelDesc"}
@@ -32,7 +32,8 @@ def cuda_headers() -> Path:
 
 def _origin(module: str) -> Path:
     spec = importlib.util.find_spec(module)
-    assert spec is not None and spec.origin is not None
+    assert spec is not None
+    assert spec.origin is not None
     return Path(spec.origin)
 
 

@@ -247,4 +247,5 @@ static void* anchor_address() { return &anchor; }
                              cuda_on_host::Description<&name>::count,                                                 \
                              cuda_on_host::Description<&name>::parameters,                                            \
                              waits,                                                                                   \
+                             false,                                                                                   \
                              cuda_on_host::anchor_address};

@@ -18,6 +18,7 @@ struct Kernel {
     unsigned parameters;
     const Parameter* parameter;
     bool waits;         // whether threads wait for each other: each then needs a stack of its own
+    bool strict;        // whether every thread must come to every barrier, which the hardware does not ask of the ended
     void* (*anchor)();  // the address of a variable in the module's shared memory, for the calling thread
     // Filled in where the kernel is looked up:
     size_t shared, anchor_offset, dynamic_limit;

@@ -11,7 +11,8 @@
 
 namespace {
 
-constexpr size_t PAGE = 4096, ALIGNMENT = 16, LOOKED_AT = 256;
+constexpr size_t PAGE = 4096, ALIGNMENT = 16, LOOKED_AT = 64;
+constexpr unsigned char POISON[] = {0xF5, 0xFF};  // at even addresses, and at odd ones
 
 struct Array {
     size_t size;  // as asked for
@@ -34,14 +35,14 @@ std::map<uintptr_t, Array>::iterator find(const void* address) {
 
 void poison(void* start, size_t size) {
     auto at = (unsigned char*)start;
-    for (size_t i = 0; i < size; i++) at[i] = (uintptr_t)(at + i) & 1 ? 0xFF : 0xF5;
+    for (size_t i = 0; i < size; i++) at[i] = POISON[(uintptr_t)(at + i) & 1];
 }
 
 bool is_poison(const void* start, size_t size) {
     auto at = (const unsigned char*)start;
-    for (size_t i = 0; i < size; i++)
-        if (at[i] != ((uintptr_t)(at + i) & 1 ? 0xFF : 0xF5)) return false;
-    return true;
+    unsigned char other = 0;
+    for (size_t i = 0; i < size; i++) other |= at[i] ^ POISON[(uintptr_t)(at + i) & 1];
+    return other == 0;
 }
 
 int allocate(void** out, size_t size, int device) {
