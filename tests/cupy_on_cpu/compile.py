@@ -18,9 +18,10 @@ INCLUDE = Path(__file__).parent / "include"
 # Checks stand before accesses: through a pointer, whether it is aligned; to an array of known length, whether inside.
 FLAGS = (
     *("-std=c++20", "-O1", "-fPIC", "-w", "-fpermissive", "-fno-threadsafe-statics", "-ffp-contract=off"),
+    "-fno-gnu-unique",  # modules may have functions of the same name, and each its own
     *("-fsanitize=alignment,bounds", "-fno-sanitize-recover=all", f"-I{INCLUDE}"),
 )
-LINK = ("-shared", "-nostdlib")  # what a module needs is in the process
+LINK = ("-shared", "-nostdlib", "-Wl,-Bsymbolic")  # what a module lacks is in the process
 
 KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(')
 DYNAMIC_SHARED = re.compile(r"extern\s+__shared__\s+(?:__align__\s*\(\s*\d+\s*\)\s*)?([\w\s]+?)\s+(\w+)\s*\[\s*\]\s*;")
