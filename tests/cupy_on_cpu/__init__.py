@@ -1,7 +1,8 @@
 """The real CuPy on a machine without a GPU: its CUDA calls answered on the host, its kernels compiled by g++.
 
-    >>> from tests import cupy_on_cpu  # doctest: +SKIP
-    >>> cupy = cupy_on_cpu.install()  # doctest: +SKIP
+    import cupy_on_cpu  # in a test, where tests/ is on the path
+
+    cupy = cupy_on_cpu.install()
 
 ``install()`` comes before anything else imports CuPy, and returns the real module, which works on two pretended devices
 from then on. Where that cannot be, ``reason()`` says why in one sentence. It is made for one version of CuPy, on Linux
@@ -20,7 +21,7 @@ Sorting, random numbers and FFT are not there.
 
 For tests: ``counted()``, ``order(name)``, ``in_every_order(compute)``, ``out_of_memory(after)``,
 ``failing_launch(after)``. A module that is not CuPy's own is also compiled for GPUs, by NVRTC, and must pass there;
-``compile_for_gpus(source, options)`` says what registers its kernels take.
+``compile_for_gpus(source, options)`` says what registers its kernels take, and ``resources`` lists all so far.
 
     link.py        CuPy calls our libraries: machine/ for CUDA, blas/ for cuBLAS
     compile.py     g++ in place of NVRTC: include/ is CUDA C++ for g++
@@ -39,6 +40,7 @@ import sys
 from typing import Any
 
 from .arguments import ArgumentError
+from .compile import resources
 from .controls import ORDERS, counted, failing_launch, in_every_order, order, out_of_memory
 from .gpus import ARCHITECTURES, Resources, compile_for_gpus
 
@@ -55,6 +57,7 @@ __all__ = [
     "order",
     "out_of_memory",
     "reason",
+    "resources",
 ]
 
 #: The one CuPy for which this is made, and the packages that have CUDA's headers and compiler.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from . import cache
-from .gpus import compile_for_gpus
+from .gpus import Resources, compile_for_gpus
 
 INCLUDE = Path(__file__).parent / "include"
 
@@ -29,6 +29,9 @@ WAITS = re.compile(r"__syncthreads|__syncwarp|__shfl_|__ballot_sync|__any_sync|_
 
 #: The sources that are not CuPy's own, for which GPUs' compiler is asked as well.
 ours: set[str] = set()
+
+#: What their kernels take on GPUs, of all that were compiled so far in this process.
+resources: list[Resources] = []
 
 
 @functools.cache
@@ -78,7 +81,7 @@ def compile_module(source: str, options: tuple[str, ...] = (), *, name_expressio
     if name_expressions:
         raise NotImplementedError("CuPy on the CPU has no kernels that are named by an expression")
     if source in ours:
-        compile_for_gpus(source, tuple(options))
+        resources.extend(compile_for_gpus(source, tuple(options)))
     module = Module()
     module.load(str(library(source, tuple(options))).encode())
     return module

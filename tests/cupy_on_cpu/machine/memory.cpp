@@ -1,17 +1,18 @@
 // Device memory. Every array has pages of its own; it ends where a page begins that nobody may touch, but for the few
 // bytes that align its start. Reading or writing past its end is therefore a fault at once, and what is written before
 // its start or into those few bytes is found after the launch, because they are poison and must stay so. Memory is
-// poison when it comes, and gone when it is freed.
+// poison when it comes, and when it is freed nobody may touch it any more; its addresses are not given again soon.
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 
 #include "machine.h"
 
 namespace {
 
-constexpr size_t PAGE = 4096, ALIGNMENT = 16, LOOKED_AT = 64;
+constexpr size_t PAGE = 4096, ALIGNMENT = 16, LOOKED_AT = 64, FREED = 4096;
 constexpr unsigned char POISON[] = {0xF5, 0xFF};  // at even addresses, and at odd ones
 
 struct Array {
@@ -23,6 +24,7 @@ struct Array {
 
 std::map<uintptr_t, Array> arrays;  // by their start
 size_t used[DEVICES];
+std::deque<std::pair<char*, size_t>> freed;  // mappings
 
 std::map<uintptr_t, Array>::iterator find(const void* address) {
     auto next = arrays.upper_bound((uintptr_t)address);
@@ -70,9 +72,15 @@ int release(void* address) {
     if (!address) return 0;
     auto it = arrays.find((uintptr_t)address);
     if (it == arrays.end()) return INVALID_VALUE;
-    used[it->second.device] -= it->second.size;
-    munmap(it->second.first - PAGE, it->second.pages + 2 * PAGE);
+    auto [size, device, first, pages] = it->second;
     arrays.erase(it);
+    used[device] -= size;
+    mmap(first, pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    freed.emplace_back(first - PAGE, pages + 2 * PAGE);
+    if (freed.size() > FREED) {
+        munmap(freed.front().first, freed.front().second);
+        freed.pop_front();
+    }
     return 0;
 }
 

@@ -1,6 +1,6 @@
 // A launch: blocks one after the other, and in each block its threads by turns. A thread runs until it waits for others
-// or ends, on a stack of its own; the order of the turns is forward, reversed or shuffled. Correct code gives the same
-// result in each order; code that lacks a barrier does not.
+// or ends, on a stack of its own; the order is forward, reversed or shuffled, of blocks, of the warps of a block and of
+// the lanes of a warp. Correct code gives the same result in each; code that lacks a barrier does not.
 #include <link.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -144,7 +144,7 @@ void release_block() {
         Thread& thread = threads[i];
         if (thread.state == ENDED && !kernel->strict) continue;
         if (thread.state == ENDED) cuda_fail(LAUNCH_FAILED, "a barrier that some threads end without reaching");
-        if (thread.state != WAITS_FOR_BLOCK) cuda_fail(LAUNCH_FAILED, "a barrier while others wait for their warp");
+        if (thread.state != WAITS_FOR_BLOCK) cuda_fail(LAUNCH_FAILED, "threads that wait for others, which do not come");
         if (!first) first = &thread;
         if (thread.line != first->line || thread.barriers != first->barriers)
             cuda_fail(LAUNCH_FAILED, "threads that wait at different barriers");
@@ -155,15 +155,18 @@ void release_block() {
         if (threads[i].state != ENDED) threads[i].state = RUNS;
 }
 
+// One warp after the other goes as far as it can, which sets them as far apart as barriers allow.
 void run_block(std::mt19937& random) {
     for (unsigned i = 0; i < count; i++) start(threads[i], i);
-    auto order = in_order(count, random);
+    unsigned warps = (count + WARP - 1) / WARP;
     for (;;) {
-        for (unsigned i : order)
-            if (threads[i].state == RUNS) resume(threads[i]);
-        bool released = false;
-        for (unsigned first = 0; first < count; first += WARP) released |= release_warp(first);
-        if (released) continue;
+        for (unsigned warp : in_order(warps, random)) {
+            unsigned first = warp * WARP, lanes = std::min<unsigned>(WARP, count - first);
+            do {
+                for (unsigned lane : in_order(lanes, random))
+                    if (threads[first + lane].state == RUNS) resume(threads[first + lane]);
+            } while (release_warp(first));
+        }
         if (std::all_of(threads.begin(), threads.begin() + count, [](auto& t) { return t.state == ENDED; })) return;
         release_block();
     }
