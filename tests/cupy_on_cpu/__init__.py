@@ -20,8 +20,8 @@ What it does not see: speed, registers, how a device rounds (division, exp, subn
 Sorting, random numbers and FFT are not there.
 
 For tests: ``counted()``, ``order(name)``, ``in_every_order(compute)``, ``out_of_memory(after)``,
-``failing_launch(after)``. A module that is not CuPy's own is also compiled for GPUs, by NVRTC, and must pass there;
-``compile_for_gpus(source, options)`` says what registers its kernels take, and ``resources`` lists all so far.
+``failing_launch(after)``. Every kernel is also compiled for GPUs, by NVRTC, and must pass there;
+``compile_for_gpus(source, options)`` says what registers it takes, and ``resources`` lists all so far.
 
     link.py        CuPy calls our libraries: machine/ for CUDA, blas/ for cuBLAS
     compile.py     g++ in place of NVRTC: include/ is CUDA C++ for g++
@@ -101,9 +101,8 @@ def install() -> Any:
         raise RuntimeError(why)
     if "cupy" in sys.modules:
         raise RuntimeError("CuPy is imported already; cupy_on_cpu.install() must come first")
-    os.environ["CUPY_ACCELERATORS"] = (
-        ""  # no CUB, which is compiled code for a GPU: CuPy then writes its own reductions
-    )
+    # Without CUB, which is code for GPUs, CuPy writes its reductions itself.
+    os.environ["CUPY_ACCELERATORS"] = ""
     from . import arguments, compile, controls, link
 
     driver = link.load_driver()
@@ -115,7 +114,7 @@ def install() -> Any:
     link.load_cublas()
     compiler._compile_module_with_cache = compile.compile_module
     cupy.cuda.set_allocator(functools.partial(_allocate, cupy.cuda.memory))
-    cupy.RawKernel, cupy.RawModule = arguments.checked(cupy, driver.device_of_address, compile.ours.add)
+    cupy.RawKernel, cupy.RawModule = arguments.checked(cupy, driver.device_of_address)
     return cupy
 
 

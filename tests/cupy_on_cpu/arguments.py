@@ -70,21 +70,20 @@ def _wrong(parameter: _Parameter, argument: Any, device_of: Any, device: int) ->
     return None
 
 
-def checked(cupy: Any, device_of: Any, seen: Callable[[str], None]) -> tuple[type, type]:
-    """``RawKernel`` and ``RawModule`` of CuPy, whose launches are checked first; ``seen`` is told each source."""
+def checked(cupy: Any, device_of: Any) -> tuple[type, type]:
+    """``RawKernel`` and ``RawModule`` of CuPy, whose launches are checked first."""
+
+    real = cupy.RawKernel
 
     def launch(kernel: Any, grid: Any, block: Any, args: Any, **options: Any) -> None:
         check(kernel.kernel.ptr, tuple(args), device_of, cupy.cuda.runtime.getDevice())
-        cupy._core.raw.RawKernel.__call__(kernel, grid, block, args, **options)
+        real.__call__(kernel, grid, block, args, **options)
 
-    class RawKernel(cupy.RawKernel):  # type: ignore[misc]
-        def __call__(self, grid: Any, block: Any, args: Any, **options: Any) -> None:
-            seen(self.code)
-            launch(self, grid, block, args, **options)
+    class RawKernel(real):  # type: ignore[misc]
+        __call__ = launch
 
     class RawModule(cupy.RawModule):  # type: ignore[misc]
         def get_function(self, name: str) -> "_Function":
-            seen(self.code)
             return _Function(super().get_function(name), launch)
 
     return RawKernel, RawModule

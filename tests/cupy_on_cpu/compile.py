@@ -1,7 +1,6 @@
 """From a CUDA C++ source to a shared library of the host, by g++. It takes NVRTC's place in CuPy.
 
-What is compiled by g++ and is not of CuPy's own writing is compiled by NVRTC for GPUs too, so that neither compiler's
-dialect is the only one that a kernel was written in.
+What is compiled by g++ is compiled by NVRTC for GPUs too, so that no kernel is written in the dialect of g++ only.
 """
 
 import functools
@@ -27,10 +26,7 @@ KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*
 DYNAMIC_SHARED = re.compile(r"extern\s+__shared__\s+(?:__align__\s*\(\s*\d+\s*\)\s*)?([\w\s]+?)\s+(\w+)\s*\[\s*\]\s*;")
 WAITS = re.compile(r"__syncthreads|__syncwarp|__shfl_|__ballot_sync|__any_sync|__all_sync")
 
-#: The sources that are not CuPy's own, for which GPUs' compiler is asked as well.
-ours: set[str] = set()
-
-#: What their kernels take on GPUs, of all that were compiled so far in this process.
+#: What kernels take on GPUs, of all that were compiled so far in this process.
 resources: list[Resources] = []
 
 
@@ -80,8 +76,7 @@ def compile_module(source: str, options: tuple[str, ...] = (), *, name_expressio
 
     if name_expressions:
         raise NotImplementedError("CuPy on the CPU has no kernels that are named by an expression")
-    if source in ours:
-        resources.extend(compile_for_gpus(source, tuple(options)))
+    resources.extend(compile_for_gpus(source, tuple(options)))
     module = Module()
     module.load(str(library(source, tuple(options))).encode())
     return module

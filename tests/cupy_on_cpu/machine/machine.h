@@ -1,6 +1,8 @@
-// The parts of the machine: its memory (memory.cpp), its threads (threads.cpp), and the calls to it (calls.cpp).
+// The parts of the machine: its memory (memory.cpp), its threads (threads.cpp), and the calls to it (runtime.cpp and
+// driver.cpp).
 #pragma once
 #include <cstdint>
+#include <mutex>
 #include <string>
 
 #include "kernel.h"
@@ -8,7 +10,7 @@
 constexpr size_t SHARED = 48 << 10, SHARED_OPTIN = 227 << 10, TOTAL = size_t(16) << 30;
 constexpr int DEVICES = 2;
 
-// Read and set from Python: see machine.py.
+// Read and set from Python: see controls.py.
 struct Controls {
     int64_t launches, copies_to_host, copies_to_device;
     int64_t allocations_until_failure, launches_until_failure;  // -1: never
@@ -16,6 +18,12 @@ struct Controls {
     int64_t order;  // of the threads: 0 forward, 1 reversed, 2 shuffled
 };
 extern "C" Controls controls;
+
+// One call at a time, whatever thread of the process it comes from; each of these has its current device.
+extern std::recursive_mutex lock;
+using Held = std::lock_guard<std::recursive_mutex>;
+extern thread_local int device_now;
+inline char handle;  // what handles point to that must not be null
 
 // What went wrong, for the text of the error.
 extern std::string fault;
@@ -31,6 +39,9 @@ int device_of(const void* address);                      // -1 where no live arr
 bool is_inside(const void* address, size_t size);        // one live array holds all of it
 bool nothing_written_outside(const char* kernel);        // and if something was, `fault` says by which kernel
 size_t bytes_used(int device);
+
+// The place of the n-th of so many threads or blocks.
+inline Index place(unsigned n, Index size) { return {n % size.x, n / size.x % size.y, n / (size.x * size.y)}; }
 
 // Runs a kernel to its end; a CUDA error code.
 int run(const Kernel& kernel, Index grid, Index block, size_t dynamic_shared, void** arguments);

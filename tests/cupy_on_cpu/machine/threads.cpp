@@ -51,18 +51,18 @@ struct Thread {
     State state;
     Index index;
     unsigned number;
-    int line, barriers;  // which barrier it waits at, and its how manieth that is
+    int line, barriers;  // which barrier it waits at, and how many it has come to
     bool vote;
     unsigned mask;       // the lanes it waits for
     // What it brings to its warp stands in two places by turns: who goes on first may bring the next thing before the
     // others have read this one.
     alignas(16) char brought[2][16];
-    int place, place_released;
+    int side, side_released;
     unsigned release;    // by which of the releases it went on
 };
 
 constexpr size_t WARP = 32, MAX_THREADS = 1024, STACK = 256 << 10, PAGE = 4096, CACHE_LINE = 64, AFTER_SHARED = 1024;
-constexpr int INVALID_VALUE = 1, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719;
+constexpr int INVALID_VALUE = 1, ILLEGAL_ADDRESS = 700, MISALIGNED_ADDRESS = 716, LAUNCH_FAILED = 719;  // CUDA's numbers
 
 std::vector<Thread> threads;
 Thread* current;
@@ -74,7 +74,6 @@ Votes votes;
 const Kernel* kernel;
 void** arguments;
 sigjmp_buf escape;
-volatile sig_atomic_t running;
 char signal_stack[64 << 10];
 
 void resume(Thread& thread) {
@@ -96,8 +95,7 @@ void entry() {
 void start(Thread& thread, unsigned number) {
     thread = {};
     thread.number = number;
-    thread.index = {number % cuda_block_size.x, number / cuda_block_size.x % cuda_block_size.y,
-                    number / (cuda_block_size.x * cuda_block_size.y)};
+    thread.index = place(number, cuda_block_size);
     // Not all at the same offset, where they would take each other's place in the processor's cache.
     void** top = (void**)(stacks + (number + 1) * STACK - number % 64 * 5 * CACHE_LINE);
     *--top = nullptr;  // so that the stack is aligned in entry() as after a call
@@ -129,7 +127,7 @@ bool release_warp(unsigned first) {
         for (unsigned j = first; j < last; j++) {
             if (!(mask >> (j - first) & 1) || threads[j].state == ENDED) continue;
             threads[j].state = RUNS;
-            threads[j].place_released = threads[j].place;
+            threads[j].side_released = threads[j].side;
             threads[j].release = releases;
         }
         released = true;
@@ -175,20 +173,12 @@ void run_block(std::mt19937& random) {
 // No thread waits for another, so each runs to its end on the stack that there is.
 void run_block_by_calls(std::mt19937& random) {
     for (unsigned number : in_order(count, random)) {
-        cuda_thread = {number % cuda_block_size.x, number / cuda_block_size.x % cuda_block_size.y,
-                       number / (cuda_block_size.x * cuda_block_size.y)};
+        cuda_thread = place(number, cuda_block_size);
         kernel->thread(arguments);
     }
 }
 
-void on_signal(int) {
-    if (!running) {
-        signal(SIGSEGV, SIG_DFL);
-        raise(SIGSEGV);
-        return;
-    }
-    cuda_fail(ILLEGAL_ADDRESS, "an address that is not in an array");
-}
+void on_signal(int) { cuda_fail(ILLEGAL_ADDRESS, "an address that is not in an array"); }
 
 // While it lives, a fault in a kernel ends the launch and not the process.
 class FaultsCaught {
@@ -204,10 +194,8 @@ class FaultsCaught {
         action.sa_handler = on_signal;
         action.sa_flags = SA_ONSTACK | SA_NODEFER;
         for (int i = 0; i < 3; i++) sigaction(SIGNALS[i], &action, &before[i]);
-        running = 1;
     }
     ~FaultsCaught() {
-        running = 0;
         for (int i = 0; i < 3; i++) sigaction(SIGNALS[i], &before[i], nullptr);
         sigaltstack(&stack_before, nullptr);
     }
@@ -224,8 +212,7 @@ void make_stacks() {
 void run_grid(char* shared, size_t dynamic_shared) {
     std::mt19937 random(20);
     for (unsigned number : in_order(cuda_grid_size.x * cuda_grid_size.y * cuda_grid_size.z, random)) {
-        cuda_block = {number % cuda_grid_size.x, number / cuda_grid_size.x % cuda_grid_size.y,
-                      number / (cuda_grid_size.x * cuda_grid_size.y)};
+        cuda_block = place(number, cuda_grid_size);
         poison(shared, kernel->shared);
         poison(cuda_dynamic_shared, dynamic_shared + AFTER_SHARED);
         kernel->waits ? run_block(random) : run_block_by_calls(random);
@@ -254,8 +241,8 @@ Votes cuda_wait_block(int line, bool vote) {
 
 void cuda_wait_warp(int line, unsigned mask, const void* value, size_t size) {
     if (!(mask >> cuda_lane() & 1)) cuda_fail(LAUNCH_FAILED, "a lane that its own mask leaves out");
-    current->place ^= 1;
-    memcpy(current->brought[current->place], value, size);
+    current->side ^= 1;
+    memcpy(current->brought[current->side], value, size);
     current->line = line;
     current->mask = mask;
     wait(WAITS_FOR_WARP);
@@ -266,7 +253,7 @@ const void* cuda_from_lane(int lane) {
     poison(nothing, sizeof nothing);
     if (!cuda_came(lane)) return nothing;
     const Thread& other = threads[current->number / WARP * WARP + lane];
-    return other.brought[other.place_released];
+    return other.brought[other.side_released];
 }
 
 unsigned cuda_lane() { return current->number % WARP; }
@@ -279,7 +266,7 @@ bool cuda_came(int lane) {
 // g++ puts a check before each access through a pointer and into an array of known length; these are called where one
 // fails: the hardware too traps at a misaligned address.
 void __ubsan_handle_type_mismatch_v1_abort(void*, uintptr_t address) {
-    cuda_fail(address ? 716 : ILLEGAL_ADDRESS, address ? "a misaligned address" : "a null pointer");
+    cuda_fail(address ? MISALIGNED_ADDRESS : ILLEGAL_ADDRESS, address ? "a misaligned address" : "a null pointer");
 }
 void __ubsan_handle_out_of_bounds_abort(void*, uintptr_t) { cuda_fail(ILLEGAL_ADDRESS, "an index out of its array"); }
 
