@@ -1,1 +1,81 @@
 // What several kernels need; launch.py puts it before each of them.
+
+#include <cupy/float16.cuh>  // half, which turns into a float and back by itself
+
+// The upper half of a float32: its sign and exponent, and 8 of 24 digits. Rounded to the nearest, of two to the even.
+struct brain16 {
+  unsigned short bits;
+  brain16() = default;
+  __device__ brain16(float v) {
+    const unsigned u = __float_as_uint(v);
+    bits = v == v ? (u + 0x7fff + (u >> 16 & 1)) >> 16 : 0x7fc0;  // nan stays nan
+  }
+  __device__ operator float() const { return __uint_as_float((unsigned)bits << 16); }
+};
+
+// What numbers of a type are computed in: double in double, all others in float.
+template <class V> struct Computed { typedef float type; };
+template <> struct Computed<double> { typedef double type; };
+
+// Numbers that one instruction loads or stores, up to 16 bytes of them, which must then be aligned so.
+template <class V, int N> struct alignas(N * sizeof(V) < 16 ? N * sizeof(V) : 16) Pack { V number[N]; };
+
+// A row, or a piece of one, lies among THREADS threads: each owns OWNED of its numbers, in packs of VECTOR. Neighbouring
+// threads own neighbouring packs, so that a warp loads what lies together. This is the column of thread's k-th number.
+template <int THREADS, int VECTOR> __device__ int column(int k) {
+  return (k / VECTOR * THREADS + threadIdx.x) * VECTOR + k % VECTOR;
+}
+
+// What a thread owns of the n numbers at `from`, and `beyond` for what is beyond them. VECTOR divides n.
+template <int THREADS, int VECTOR, int OWNED, class V, class A>
+__device__ void load(A (&to)[OWNED], const V* from, long long n, A beyond = 0) {
+#pragma unroll
+  for (int k = 0; k < OWNED; k += VECTOR) {
+    const int c = column<THREADS, VECTOR>(k);
+    const bool inside = c < n;
+    Pack<V, VECTOR> pack;
+    if (inside) pack = *(const Pack<V, VECTOR>*)(from + c);
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) to[k + i] = inside ? A(pack.number[i]) : beyond;
+  }
+}
+
+// The way back.
+template <int THREADS, int VECTOR, int OWNED, class V, class A>
+__device__ void store(V* to, const A (&from)[OWNED], long long n) {
+#pragma unroll
+  for (int k = 0; k < OWNED; k += VECTOR) {
+    const int c = column<THREADS, VECTOR>(k);
+    Pack<V, VECTOR> pack;
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) pack.number[i] = V(from[k + i]);
+    if (c < n) *(Pack<V, VECTOR>*)(to + c) = pack;
+  }
+}
+
+struct Sum { template <class V> __device__ V operator()(V a, V b) const { return a + b; } };
+struct Max { template <class V> __device__ V operator()(V a, V b) const { return a < b || b != b ? b : a; } };  // or nan
+
+// v joined over WIDTH neighbouring threads of a warp. Each adds what its partner adds, so all get the same bits.
+template <int WIDTH, class Join, class V> __device__ V over_warp(V v) {
+#pragma unroll
+  for (int d = WIDTH / 2; d > 0; d /= 2) v = Join()(v, __shfl_xor_sync(0xffffffffu, v, d));
+  return v;
+}
+
+// v joined over the THREADS threads of a row (blockDim.x, a power of two), in a fixed order; each of them gets the result.
+// A block may take several rows, threadIdx.y. All of its threads must come here, for there are barriers.
+template <int THREADS, class Join, class V> __device__ V over_row(V v) {
+  if constexpr (THREADS <= 32) return over_warp<THREADS, Join>(v);
+  else {
+    constexpr int WARPS = THREADS / 32;
+    __shared__ V parts[32];  // one of each warp of the block
+    V* part = parts + threadIdx.y * WARPS;
+    v = over_warp<32, Join>(v);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = part[threadIdx.x % WARPS];
+    __syncthreads();  // all have read: parts may be written again
+    return over_warp<WARPS, Join>(v);
+  }
+}

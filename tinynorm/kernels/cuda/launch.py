@@ -1,8 +1,11 @@
 """From the text of a .cu file to a function that can be launched.
 
-The files are templates by macros: what stands in for T, say, is defined at compilation. CuPy compiles a text once and
+The files are templates by macros: what stands in for X, say, is defined at compilation. CuPy compiles a text once and
 keeps the result on disk, by what stands in it; so what is common to several files is put before each, and not included,
 for a file that is included could change unseen.
+
+What is launched runs on CuPy's current device, for which it is compiled when it first runs there, and in its current
+stream. CuPy compiles everything, its own operations as well, such that subnormal float32 count as 0.
 """
 
 import sys
@@ -13,8 +16,8 @@ from typing import Any
 HERE = Path(__file__).parent
 COMMON = "common.cuh"
 
-#: What numbers of a dtype are called in CUDA C++.
-TYPES = {"e": "half", "f": "float", "d": "double"}
+#: What numbers of a dtype are called in CUDA C++, by the dtype's character (E is ml_dtypes' bfloat16).
+TYPES = {"e": "half", "E": "brain16", "f": "float", "d": "double"}
 
 
 def available() -> bool:
@@ -29,14 +32,14 @@ def source(file: str) -> str:
 
 
 @cache
-def _module(cupy: Any, file: str, definitions: tuple[tuple[str, Any], ...]) -> Any:
-    options = ("-std=c++17", *(f"-D{name}={value}" for name, value in definitions))
-    return cupy.RawModule(code=source(file), options=options)
+def _compiled(cupy: Any, text: str, name: str, definitions: tuple[tuple[str, Any], ...]) -> Any:
+    options = ("-std=c++17", *(f"-D{macro}={value}" for macro, value in definitions))
+    return cupy.RawModule(code=text, options=options).get_function(name)
 
 
 def function(file: str, name: str, **definitions: Any) -> Any:
-    """A kernel of a .cu file, compiled when it is first asked for: ``function(...)(grid, block, arguments)``.
+    """A kernel of a .cu file, compiled when it is first launched: ``function(...)(grid, block, arguments)``.
 
     Arguments that are numbers must be NumPy's, of the width that the kernel declares.
     """
-    return _module(sys.modules["cupy"], file, tuple(sorted(definitions.items()))).get_function(name)
+    return _compiled(sys.modules["cupy"], source(file), name, tuple(sorted(definitions.items())))
