@@ -20,62 +20,62 @@ template <> struct Computed<double> { typedef double type; };
 // Numbers that one instruction loads or stores, up to 16 bytes of them, which must then be aligned so.
 template <class V, int N> struct alignas(N * sizeof(V) < 16 ? N * sizeof(V) : 16) Pack { V number[N]; };
 
-// A row, or a piece of one, lies among THREADS threads: each owns OWNED of its numbers, in packs of VECTOR. Neighbouring
+// A row, or a piece of one, lies among its `threads`: each owns `owned` of its numbers, in packs of `vector`. Neighbouring
 // threads own neighbouring packs, so that a warp loads what lies together. This is the column of thread's k-th number.
-template <int THREADS, int VECTOR> __device__ int column(int k) {
-  return (k / VECTOR * THREADS + threadIdx.x) * VECTOR + k % VECTOR;
+template <int threads, int vector> __device__ int column(int k) {
+  return (k / vector * threads + threadIdx.x) * vector + k % vector;
 }
 
-// What a thread owns of the n numbers at `from`, and `beyond` for what is beyond them. VECTOR divides n.
-template <int THREADS, int VECTOR, int OWNED, class V, class A>
-__device__ void load(A (&to)[OWNED], const V* from, long long n, A beyond = 0) {
+// What a thread owns of the n numbers at `from`, and `beyond` for what is beyond them. `vector` divides n.
+template <int threads, int vector, int owned, class V, class A>
+__device__ void load(A (&to)[owned], const V* from, long long n, A beyond = 0) {
 #pragma unroll
-  for (int k = 0; k < OWNED; k += VECTOR) {
-    const int c = column<THREADS, VECTOR>(k);
+  for (int k = 0; k < owned; k += vector) {
+    const int c = column<threads, vector>(k);
     const bool inside = c < n;
-    Pack<V, VECTOR> pack;
-    if (inside) pack = *(const Pack<V, VECTOR>*)(from + c);
+    Pack<V, vector> pack;
+    if (inside) pack = *(const Pack<V, vector>*)(from + c);
 #pragma unroll
-    for (int i = 0; i < VECTOR; i++) to[k + i] = inside ? A(pack.number[i]) : beyond;
+    for (int i = 0; i < vector; i++) to[k + i] = inside ? A(pack.number[i]) : beyond;
   }
 }
 
 // The way back.
-template <int THREADS, int VECTOR, int OWNED, class V, class A>
-__device__ void store(V* to, const A (&from)[OWNED], long long n) {
+template <int threads, int vector, int owned, class V, class A>
+__device__ void store(V* to, const A (&from)[owned], long long n) {
 #pragma unroll
-  for (int k = 0; k < OWNED; k += VECTOR) {
-    const int c = column<THREADS, VECTOR>(k);
-    Pack<V, VECTOR> pack;
+  for (int k = 0; k < owned; k += vector) {
+    const int c = column<threads, vector>(k);
+    Pack<V, vector> pack;
 #pragma unroll
-    for (int i = 0; i < VECTOR; i++) pack.number[i] = V(from[k + i]);
-    if (c < n) *(Pack<V, VECTOR>*)(to + c) = pack;
+    for (int i = 0; i < vector; i++) pack.number[i] = V(from[k + i]);
+    if (c < n) *(Pack<V, vector>*)(to + c) = pack;
   }
 }
 
 struct Sum { template <class V> __device__ V operator()(V a, V b) const { return a + b; } };
 struct Max { template <class V> __device__ V operator()(V a, V b) const { return a < b || b != b ? b : a; } };  // or nan
 
-// v joined over WIDTH neighbouring threads of a warp. Each adds what its partner adds, so all get the same bits.
-template <int WIDTH, class Join, class V> __device__ V over_warp(V v) {
+// v joined over `width` neighbouring threads of a warp. Each adds what its partner adds, so all get the same bits.
+template <int width, class Join, class V> __device__ V over_warp(V v) {
 #pragma unroll
-  for (int d = WIDTH / 2; d > 0; d /= 2) v = Join()(v, __shfl_xor_sync(0xffffffffu, v, d));
+  for (int d = width / 2; d > 0; d /= 2) v = Join()(v, __shfl_xor_sync(0xffffffffu, v, d));
   return v;
 }
 
-// v joined over the THREADS threads of a row (blockDim.x, a power of two), in a fixed order; each of them gets the result.
+// v joined over the `threads` of a row (blockDim.x, a power of two), in a fixed order; each of them gets the result.
 // A block may take several rows, threadIdx.y. All of its threads must come here, for there are barriers.
-template <int THREADS, class Join, class V> __device__ V over_row(V v) {
-  if constexpr (THREADS <= 32) return over_warp<THREADS, Join>(v);
+template <int threads, class Join, class V> __device__ V over_row(V v) {
+  if constexpr (threads <= 32) return over_warp<threads, Join>(v);
   else {
-    constexpr int WARPS = THREADS / 32;
+    constexpr int warps = threads / 32;
     __shared__ V parts[32];  // one of each warp of the block
-    V* part = parts + threadIdx.y * WARPS;
+    V* part = parts + threadIdx.y * warps;
     v = over_warp<32, Join>(v);
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
     __syncthreads();
-    v = part[threadIdx.x % WARPS];
+    v = part[threadIdx.x % warps];
     __syncthreads();  // all have read: parts may be written again
-    return over_warp<WARPS, Join>(v);
+    return over_warp<warps, Join>(v);
   }
 }
