@@ -19,6 +19,7 @@ from .kernels import dense, elementwise, normal
 from .kernels import losses as loss_kernels
 from .kernels import norms as norm_kernels
 from .kernels import softmax as softmax_kernels
+from .kernels.cuda import norms as cuda_norms
 from .op import Op
 
 add = Op("add", arithmetic.add, arithmetic.add_backward, checks.broadcast, late=True, keeps=False)
@@ -71,11 +72,25 @@ matmul = Op("matmul", products.matmul, products.matmul_backward, checks.matmul)
 einsum = Op("einsum", products.einsum, products.einsum_backward)
 linear = Op("linear", linear_formulas.linear, linear_formulas.linear_backward, checks.linear, kernel=dense.linear)
 
-rms_norm = Op("rms_norm", norms.rms_norm, norms.rms_norm_backward, kernel=norm_kernels.rms_norm, quiet=True)
+rms_norm = Op(
+    "rms_norm",
+    norms.rms_norm,
+    norms.rms_norm_backward,
+    kernel=norm_kernels.rms_norm,
+    cuda=cuda_norms.rms_norm,
+    quiet=True,
+)
 rms_norm_variant = Op(
     "rms_norm_variant", rms_variants.rms_norm_variant, rms_variants.rms_norm_variant_backward, quiet=True
 )
-layer_norm = Op("layer_norm", norms.layer_norm, norms.layer_norm_backward, kernel=norm_kernels.layer_norm, quiet=True)
+layer_norm = Op(
+    "layer_norm",
+    norms.layer_norm,
+    norms.layer_norm_backward,
+    kernel=norm_kernels.layer_norm,
+    cuda=cuda_norms.layer_norm,
+    quiet=True,
+)
 
 relu = Op("relu", activations.relu, activations.relu_backward, kernel=elementwise.relu)
 leaky_relu = Op(

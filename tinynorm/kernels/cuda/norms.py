@@ -1,0 +1,136 @@
+"""RMSNorm and LayerNorm on CuPy's arrays: how norms.cu is launched.
+
+A row of up to 8192 numbers (of float64, 4096) is read once and stays in registers, so that the forward moves no more
+than x and y, and the backward x, ȳ and x̄. The gradients of weight and bias are summed in two stages, always in the same
+order: each block has a row for its part of them, and these few rows are summed afterwards, in float64.
+"""
+
+import sys
+from functools import cache, partial
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...formulas.types import Array, Axes
+from ..kernel import Kernel, Needs
+from . import launch
+
+FILE = "norms.cu"
+WIDEST = 2**20  #: a thread's sums over the pieces of a longer row would drift
+THREADS = 512  #: that take a row, at most
+BLOCK = 256  #: threads of a block, if a row does not take more
+REGISTERS = 16  #: for the numbers that a thread owns of a row
+ROWS = 64  #: that a thread sums weight gradients over before they are written; more would drift
+NULL = np.uintp(0)  #: the address that stands for an array that is not there
+
+
+class Layout(NamedTuple):
+    """How a row lies among threads; see the .cu file."""
+
+    threads: int
+    owned: int
+    vector: int
+    long: int
+
+    def block(self, rows: int) -> tuple[int, int]:
+        """The shape of a block: whole warps, and no more rows than there are."""
+        least, most = max(1, 32 // self.threads), max(1, BLOCK // self.threads)
+        return self.threads, max(least, min(most, rows))
+
+
+def layout(width: int, itemsize: int, aligned: bool) -> Layout:
+    """At least a warp takes a row, or as many threads as it has packs; and more where it needs their registers."""
+    vector = 16 // itemsize if aligned else 1
+    most = REGISTERS // (itemsize // 4 or 1)
+    threads = min(THREADS, _power(max(-(-width // most), min(32, -(-width // vector)))))
+    owned = min(most, vector * _power(-(-width // (vector * threads))))
+    return Layout(threads, owned, vector, int(width > threads * owned))
+
+
+def _power(n: int) -> int:
+    """The least power of two that is no less than n."""
+    return 1 << (n - 1).bit_length()
+
+
+def _suits_rms(x: Array, weight: Array | None, *, axis: Axes, eps: float) -> bool:
+    return _suits(x, axis, 1) and _fits(weight, x, axis)
+
+
+def _suits_layer(x: Array, weight: Array | None, bias: Array | None, *, axis: Axes, eps: float) -> bool:
+    return _suits(x, axis, 2) and _fits(weight, x, axis) and _fits(bias, x, axis)
+
+
+def _suits(x: Array, axis: Axes, too_few: int) -> bool:
+    """Of gradients of one number, or of two centred ones, but a part ε r² is left, which has a formula of its own."""
+    if not launch.available() or axis != tuple(range(-len(axis), 0)) or x.dtype.char not in launch.TYPES:
+        return False
+    return bool(x.size) and too_few < prod(x.shape[-len(axis) :]) <= WIDEST
+
+
+def _fits(row: Array | None, x: Array, axis: Axes) -> bool:
+    return row is None or (row.dtype == x.dtype and row.shape == x.shape[-len(axis) :])
+
+
+def _computed(x: Array) -> Any:
+    """What a dtype is computed in, and what its gradients are made of until they are delivered."""
+    return np.dtype(np.float64 if x.dtype.char == "d" else np.float32)
+
+
+def _contiguous(*arrays: Array | None) -> list[Array | None]:
+    return [None if a is None else sys.modules["cupy"].ascontiguousarray(a) for a in arrays]
+
+
+def _function(name: str, x: Array, dy: Array, width: int, centred: bool, arrays: list[Array | None]) -> Any:
+    """The kernel for these arrays, and the layout that it is compiled for: its rows begin at multiples of 16 bytes?"""
+    aligned = width * x.itemsize % 16 == 0 and all(a is None or a.data.ptr % 16 == 0 for a in arrays)
+    found = layout(width, x.itemsize, aligned)
+    types = {"X": launch.TYPES[x.dtype.char], "D": launch.TYPES[dy.dtype.char]}
+    macros = {field.upper(): value for field, value in found._asdict().items()}
+    return launch.function(FILE, name, CENTRED=int(centred), **types, **macros), found
+
+
+def _forward(centred: bool, needs: Needs, *inputs: Array | None, axis: Axes, eps: float) -> tuple[Array, Any]:
+    """y = g ⊙ h + b; and s, r and the mean of each row, for the backward"""
+    cupy = sys.modules["cupy"]
+    x, weight, bias = arrays = _contiguous(*inputs, *[None] * (3 - len(inputs)))
+    width = prod(x.shape[-len(axis) :])
+    rows = x.size // width
+    y, found = cupy.empty_like(x), cupy.empty((rows, 4), _computed(x))
+    kernel, lay = _function("norm_forward", x, x, width, centred, arrays)
+    block = lay.block(rows)
+    numbers = np.int64(rows), np.int32(width), np.float64(eps)
+    kernel((-(-rows // block[1]),), block, (x, *_addresses(weight, bias), y, found, *numbers))
+    return y, (x, weight, found, len(axis))
+
+
+def _backward(centred: bool, dy: Array, cache: Any, needs: Needs) -> tuple[Array | None, ...]:
+    """x̄ = r (h̄ − [mean(h̄)] − h · mean(h̄ h)) ;   ḡ = Σ_rows ȳ h ;   b̄ = Σ_rows ȳ"""
+    cupy = sys.modules["cupy"]
+    x, weight, found, axes = cache
+    tail, computed = x.shape[x.ndim - axes :], _computed(x)
+    width = prod(tail)
+    rows = x.size // width
+    (dy,) = _contiguous(dy if dy.dtype in (x.dtype, computed) else dy.astype(computed))
+    kernel, lay = _function("norm_backward", x, dy, width, centred, [x, weight, dy])
+    block = lay.block(rows)
+    blocks = -(-rows // block[1])
+    blocks = max(min(blocks, 2 * _processors(cupy, x.device.id)), -(-blocks // ROWS))
+    dx = cupy.empty(x.shape, computed) if needs[0] else None
+    parts = [cupy.empty((blocks, width), computed) if needed else None for needed in needs[1:]]
+    results = _addresses(dx, *parts, *[None] * (2 - len(parts)))
+    kernel((blocks,), block, (x, *_addresses(weight), dy, found, *results, np.int64(rows), np.int32(width)))
+    return dx, *(None if p is None else p.sum(axis=0, dtype="d").astype(computed).reshape(tail) for p in parts)
+
+
+def _addresses(*arrays: Array | None) -> list[Any]:
+    return [NULL if a is None else a for a in arrays]
+
+
+@cache
+def _processors(cupy: Any, device: int) -> int:
+    return int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
+
+
+rms_norm = Kernel(_suits_rms, partial(_forward, False), partial(_backward, False))
+layer_norm = Kernel(_suits_layer, partial(_forward, True), partial(_backward, True))
