@@ -1,17 +1,7 @@
 // What several kernels need; launch.py puts it before each of them.
 
-#include <cupy/float16.cuh>  // half, which turns into a float and back by itself
-
-// The upper half of a float32: its sign and exponent, and 8 of 24 digits. Rounded to the nearest, of two to the even.
-struct brain16 {
-  unsigned short bits;
-  brain16() = default;
-  __device__ brain16(float v) {
-    const unsigned u = __float_as_uint(v);
-    bits = v == v ? (u + 0x7fff + (u >> 16 & 1)) >> 16 : 0x7fc0;  // nan stays nan
-  }
-  __device__ operator float() const { return __uint_as_float((unsigned)bits << 16); }
-};
+#include <cuda_bf16.h>  // __nv_bfloat16 and half, which turn into a float and back by themselves
+#include <cuda_fp16.h>
 
 // What numbers of a type are computed in: double in double, all others in float.
 template <class V> struct Computed { typedef float type; };
@@ -20,13 +10,14 @@ template <> struct Computed<double> { typedef double type; };
 // Numbers that one instruction loads or stores, up to 16 bytes of them, which must then be aligned so.
 template <class V, int N> struct alignas(N * sizeof(V) < 16 ? N * sizeof(V) : 16) Pack { V number[N]; };
 
-// A row, or a piece of one, lies among its `threads`: each owns `owned` of its numbers, in packs of `vector`. Neighbouring
-// threads own neighbouring packs, so that a warp loads what lies together. This is the column of thread's k-th number.
+// A row, or a piece of one, lies among its `threads`, threadIdx.x, like this: each owns `owned` numbers, in packs of
+// `vector`, and neighbouring threads own neighbouring packs, so that a warp loads what lies together. This is the column
+// of the k-th number of a thread.
 template <int threads, int vector> __device__ int column(int k) {
   return (k / vector * threads + threadIdx.x) * vector + k % vector;
 }
 
-// What a thread owns of the n numbers at `from`, and `beyond` for what is beyond them. `vector` divides n.
+// What a thread owns of the n numbers at `from`; `beyond` stands for those that are not there. `vector` divides n.
 template <int threads, int vector, int owned, class V, class A>
 __device__ void load(A (&to)[owned], const V* from, long long n, A beyond = 0) {
 #pragma unroll

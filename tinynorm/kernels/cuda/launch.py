@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 COMMON = "common.cuh"
 
 #: What numbers of a dtype are called in CUDA C++, by the dtype's character (E is ml_dtypes' bfloat16).
-TYPES = {"e": "half", "E": "brain16", "f": "float", "d": "double"}
+TYPES = {"e": "half", "E": "__nv_bfloat16", "f": "float", "d": "double"}
 
 
 def available() -> bool:

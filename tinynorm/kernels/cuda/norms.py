@@ -93,7 +93,7 @@ def _function(name: str, x: Array, dy: Array, width: int, centred: bool, arrays:
 def _forward(centred: bool, needs: Needs, *inputs: Array | None, axis: Axes, eps: float) -> tuple[Array, Any]:
     """y = g ⊙ h + b; and s, r and the mean of each row, for the backward"""
     cupy = sys.modules["cupy"]
-    x, weight, bias = arrays = _contiguous(*inputs, *[None] * (3 - len(inputs)))
+    x, *rows = arrays = _contiguous(*inputs)
     width = prod(x.shape[-len(axis) :])
     rows = x.size // width
     y, found = cupy.empty_like(x), cupy.empty((rows, 4), _computed(x))
