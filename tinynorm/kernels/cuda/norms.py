@@ -22,7 +22,6 @@ THREADS = 512  #: that take a row, at most
 BLOCK = 256  #: threads of a block, if a row does not take more
 REGISTERS = 16  #: for the numbers that a thread owns of a row
 ROWS = 64  #: that a thread sums weight gradients over before they are written; more would drift
-NULL = np.uintp(0)  #: the address that stands for an array that is not there
 
 
 class Layout(NamedTuple):
@@ -77,54 +76,48 @@ def _computed(x: Array) -> Any:
     return np.dtype(np.float64 if x.dtype.char == "d" else np.float32)
 
 
-def _contiguous(*arrays: Array | None) -> list[Array | None]:
-    return [None if a is None else sys.modules["cupy"].ascontiguousarray(a) for a in arrays]
-
-
-def _function(name: str, x: Array, dy: Array, width: int, centred: bool, arrays: list[Array | None]) -> Any:
-    """The kernel for these arrays, and the layout that it is compiled for: its rows begin at multiples of 16 bytes?"""
-    aligned = width * x.itemsize % 16 == 0 and all(a is None or a.data.ptr % 16 == 0 for a in arrays)
+def _function(name: str, centred: bool, width: int, x: Array, dy: Array, *rows: Array | None) -> tuple[Any, Layout]:
+    """A kernel for these arrays, and the layout it is compiled for: may it load 16 bytes at once?"""
+    aligned = width * x.itemsize % 16 == 0 and all(a is None or a.data.ptr % 16 == 0 for a in (x, dy, *rows))
     found = layout(width, x.itemsize, aligned)
-    types = {"X": launch.TYPES[x.dtype.char], "D": launch.TYPES[dy.dtype.char]}
     macros = {field.upper(): value for field, value in found._asdict().items()}
+    types = {"X": launch.TYPES[x.dtype.char], "D": launch.TYPES[dy.dtype.char]}
     return launch.function(FILE, name, CENTRED=int(centred), **types, **macros), found
 
 
-def _forward(centred: bool, needs: Needs, *inputs: Array | None, axis: Axes, eps: float) -> tuple[Array, Any]:
-    """y = g ⊙ h + b; and s, r and the mean of each row, for the backward"""
+def _forward(
+    centred: bool, needs: Needs, x: Array, weight: Array | None, bias: Array | None = None, *, axis: Axes, eps: float
+) -> tuple[Array, Any]:
+    """y = g ⊙ h + b"""
     cupy = sys.modules["cupy"]
-    x, *rows = arrays = _contiguous(*inputs)
+    x, weight, bias = (None if a is None else cupy.ascontiguousarray(a) for a in (x, weight, bias))
     width = prod(x.shape[-len(axis) :])
     rows = x.size // width
-    y, found = cupy.empty_like(x), cupy.empty((rows, 4), _computed(x))
-    kernel, lay = _function("norm_forward", x, x, width, centred, arrays)
-    block = lay.block(rows)
+    y, statistics = cupy.empty_like(x), cupy.empty((rows, 4), _computed(x))
+    kernel, found = _function("norm_forward", centred, width, x, x, weight, bias)
+    block = found.block(rows)
     numbers = np.int64(rows), np.int32(width), np.float64(eps)
-    kernel((-(-rows // block[1]),), block, (x, *_addresses(weight, bias), y, found, *numbers))
-    return y, (x, weight, found, len(axis))
+    kernel((-(-rows // block[1]),), block, (x, weight, bias, y, statistics, *numbers))
+    return y, (x, weight, statistics, len(axis))
 
 
 def _backward(centred: bool, dy: Array, cache: Any, needs: Needs) -> tuple[Array | None, ...]:
     """x̄ = r (h̄ − [mean(h̄)] − h · mean(h̄ h)) ;   ḡ = Σ_rows ȳ h ;   b̄ = Σ_rows ȳ"""
     cupy = sys.modules["cupy"]
-    x, weight, found, axes = cache
+    x, weight, statistics, axes = cache
     tail, computed = x.shape[x.ndim - axes :], _computed(x)
     width = prod(tail)
     rows = x.size // width
-    (dy,) = _contiguous(dy if dy.dtype in (x.dtype, computed) else dy.astype(computed))
-    kernel, lay = _function("norm_backward", x, dy, width, centred, [x, weight, dy])
-    block = lay.block(rows)
-    blocks = -(-rows // block[1])
-    blocks = max(min(blocks, 2 * _processors(cupy, x.device.id)), -(-blocks // ROWS))
+    dy = cupy.ascontiguousarray(dy, dtype=None if dy.dtype == x.dtype else computed)
+    kernel, found = _function("norm_backward", centred, width, x, dy, weight)
+    block = found.block(rows)
+    takes = -(-rows // block[1])  # of so many rows at a time
+    blocks = max(min(takes, 2 * _processors(cupy, x.device.id)), -(-takes // ROWS))
     dx = cupy.empty(x.shape, computed) if needs[0] else None
-    parts = [cupy.empty((blocks, width), computed) if needed else None for needed in needs[1:]]
-    results = _addresses(dx, *parts, *[None] * (2 - len(parts)))
-    kernel((blocks,), block, (x, *_addresses(weight), dy, found, *results, np.int64(rows), np.int32(width)))
+    dg, db = (cupy.empty((blocks, width), computed) if needed else None for needed in (*needs[1:], False)[:2])
+    kernel((blocks,), block, (x, weight, dy, statistics, dx, dg, db, np.int64(rows), np.int32(width)))
+    parts = (dg, db) if centred else (dg,)
     return dx, *(None if p is None else p.sum(axis=0, dtype="d").astype(computed).reshape(tail) for p in parts)
-
-
-def _addresses(*arrays: Array | None) -> list[Any]:
-    return [NULL if a is None else a for a in arrays]
 
 
 @cache
