@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tinynorm as tn
@@ -61,3 +62,39 @@ def rms_row(row: Any, eps: float) -> list[float]:
 def layer_row(row: Any, eps: float) -> list[float]:
     mean = math.fsum(row) / len(row)
     return rms_row([v - mean for v in row], eps)
+
+
+# The norms of matrices, for tests of kernels
+
+
+def normal(*shape: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def inputs(kind: str, x: np.ndarray, affine: str = "both", axes: int = 1, seed: int = 7) -> list[Any]:
+    """x, weight and, for LayerNorm, bias."""
+    tail = x.shape[x.ndim - axes :]
+    weight = normal(*tail, seed=seed, dtype=x.dtype) if affine in ("weight", "both") else None
+    bias = normal(*tail, seed=seed + 1, dtype=x.dtype) if affine in ("bias", "both") else None
+    return [x, weight] if kind == "rms" else [x, weight, bias]
+
+
+def right(kind: str, arrays: list[Any], dy: np.ndarray, eps: float = 1e-5, axes: int = 1) -> list[Any]:
+    """y and the gradients from the definition's derivative, written with the matrix ∂h/∂x, in long doubles."""
+    x, weight, bias = [*arrays, None][:3]
+    tail = x.shape[x.ndim - axes :]
+    n = int(np.prod(tail))
+    long = [None if a is None else np.asarray(a, np.longdouble) for a in (x, weight, bias, dy)]
+    rows, down = long[0].reshape(-1, n), long[3].reshape(-1, n)
+    gain = np.ones(n, np.longdouble) if long[1] is None else long[1].reshape(n)
+    c = rows - (rows.sum(1, keepdims=True) / n if kind == "layer" else 0)
+    r = 1 / np.sqrt((c * c).sum(1, keepdims=True) / n + np.longdouble(eps))
+    h = c * r
+    y = h * gain + (0 if long[2] is None else long[2].reshape(n))
+    dh = down * gain
+    dx = r * (dh - h * ((h * dh).sum(1, keepdims=True) / n))
+    if kind == "layer":
+        dx -= dx.sum(1, keepdims=True) / n
+    dw, db = (down * h).sum(0).reshape(tail), down.sum(0).reshape(tail)
+    found = [y.reshape(x.shape), dx.reshape(x.shape), None if weight is None else dw]
+    return found if kind == "rms" else [*found, None if bias is None else db]
