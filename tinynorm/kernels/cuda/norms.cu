@@ -19,53 +19,57 @@ struct Row { A s, r, mean, rest; };
 // Whether the k-th number of this thread is one of n.
 __device__ bool inside(int k, int n) { return column<THREADS, VECTOR>(k) < n; }
 
-// c, from an x that is 0 beyond the end of the row; it is 0 there, too.
+// c, from an x that is 0 beyond the end of the row; it is 0 there, too. Numbers that are too large are made smaller before
+// their mean is taken, those that are too small are made larger after it: they may have a large mean.
 __device__ A centred(A x, int k, int n, const Row& row) {
   if (!CENTRED) return row.s * x;
-  return inside(k, n) ? row.s * x - row.mean - row.rest : 0;
+  return inside(k, n) ? (min(row.s, A(1)) * x - row.mean - row.rest) * max(row.s, A(1)) : 0;
 }
 
-// Σ c and Σ c² over the row; each thread has summed what it owns.
-__device__ void sums(const A (&v)[OWNED], int n, const Row& row, A& sum, A& square) {
-  A s = 0, q = 0;
-#pragma unroll
-  for (int k = 0; k < OWNED; k++) {
-    const A c = centred(v[k], k, n, row);
-    s += c;
-    q += c * c;
-  }
-  sum += s, square += q;
-}
-
-// All about a row that is multiplied by s. Its n numbers are in v already, unless it is LONG. Where n is 0, and not N,
-// the thread has no row and comes to the barriers only.
-__device__ Row statistics(A (&v)[OWNED], const X* x, int n, int N, double eps, A s) {
-  Row row = {s, 0, 0, 0};
-  A sum = 0, square = 0;
-  if (CENTRED) {  // the mean, of a LONG row that of its first piece
-    if (LONG) load<THREADS, VECTOR>(v, x, n);
-    sums(v, n, row, sum, square);
-    row.mean = over_row<THREADS, Sum>(sum) / min(N, PIECE);
-    sum = square = 0;
-  }
-  for (int at = 0; at < (LONG ? N : 1); at += PIECE) {
+// Σ c and Σ c² over what this thread owns of n numbers, which are in v already unless the row is LONG.
+__device__ void sums(A (&v)[OWNED], const X* x, int n, const Row& row, A& sum, A& square) {
+  sum = square = 0;
+  for (int at = 0; at < (LONG ? n : 1); at += PIECE) {
     if (LONG) load<THREADS, VECTOR>(v, x + at, n - at);
-    sums(v, n - at, row, sum, square);
+    A s = 0, q = 0;  // of the piece: one running total over all of them would drift
+#pragma unroll
+    for (int k = 0; k < OWNED; k++) {
+      const A c = centred(v[k], k, n - at, row);
+      s += c;
+      q += c * c;
+    }
+    sum += s, square += q;
   }
-  A more = 0;
-  if (CENTRED) {  // where the mean is large beside the spread, its rounding is still in c
-    row.rest = over_row<THREADS, Sum>(sum) / N;
-    if (LONG) more = row.rest * row.rest;  // mean((c − rest)²) = mean(c²) − rest²
-    else sums(v, n, row, sum, square = 0);
+}
+
+// All about a row that is multiplied by s. Where n is 0, and not N, the thread has no row and comes to the barriers only.
+__device__ Row statistics(A (&v)[OWNED], const X* x, int n, int N, double eps, A s) {
+  Row row = {min(s, A(1)), 0, 0, 0};
+  A sum, square, variance = 0;
+  bool known = false;
+  if (CENTRED) {
+    sums(v, x, min(n, PIECE), row, sum, square);
+    row.mean = over_row<THREADS, Sum>(sum) / min(N, PIECE);
+    sums(v, x, n, row, sum, square);  // what the rounding of the mean has left in c, or the mean of a piece alone
+    const A rest = over_row<THREADS, Sum>(sum) / N;
+    if (LONG) {  // mean((c − rest)²) = mean(c²) − rest² saves reading the row once more, unless that cancels
+      variance = over_row<THREADS, Sum>(square) / N - rest * rest;
+      known = s <= 1 && variance >= rest * rest;
+    }
+    row.rest = rest;
   }
-  const A variance = over_row<THREADS, Sum>(square) / N - more;
-  row.r = 1 / sqrt((variance < 0 ? 0 : variance) + A(eps * s * s));
+  row.s = s;
+  if (!known) {
+    sums(v, x, n, row, sum, square);
+    variance = over_row<THREADS, Sum>(square) / N;
+  }
+  row.r = 1 / sqrt(variance + A(eps * s * s));
   return row;
 }
 
-// Mean squares beyond LARGEST² may have overflowed, and of those below LARGEST⁻² digits were lost to underflow, or all.
-// Then the row is multiplied by LARGEST^∓2, a power of two, which rounds nothing.
-constexpr A LARGEST = sizeof(A) == 4 ? A(0x1p48) : A(0x1p384);
+// Mean squares beyond LARGEST² may have overflowed, and those below LARGEST⁻² have lost digits to underflow, or all. Such
+// a row is multiplied by LARGEST^∓2, a power of two, which rounds nothing.
+constexpr A LARGEST = A(sizeof(A) == 4 ? 0x1p48 : 0x1p384);
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
 norm_forward(const X* x, const X* g, const X* b, X* y, Row* rows, long long M, int N, double eps) {

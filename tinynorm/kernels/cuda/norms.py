@@ -33,8 +33,8 @@ class Layout(NamedTuple):
     long: int
 
     def block(self, rows: int) -> tuple[int, int]:
-        """The shape of a block: whole warps, and no more rows than there are."""
-        least, most = max(1, 32 // self.threads), max(1, BLOCK // self.threads)
+        """The shape of a block: whole warps, no more rows than there are, and of long ones a single one."""
+        least, most = max(1, 32 // self.threads), 1 if self.long else max(1, BLOCK // self.threads)
         return self.threads, max(least, min(most, rows))
 
 
@@ -76,12 +76,12 @@ def _computed(x: Array) -> Any:
     return np.dtype(np.float64 if x.dtype.char == "d" else np.float32)
 
 
-def _function(name: str, centred: bool, width: int, x: Array, dy: Array, *rows: Array | None) -> tuple[Any, Layout]:
-    """A kernel for these arrays, and the layout it is compiled for: may it load 16 bytes at once?"""
-    aligned = width * x.itemsize % 16 == 0 and all(a is None or a.data.ptr % 16 == 0 for a in (x, dy, *rows))
+def _function(name: str, centred: bool, width: int, dy: Any, x: Array, *others: Array | None) -> tuple[Any, Layout]:
+    """A kernel for these arrays and ȳ's dtype, and the layout it is compiled for: may it load 16 bytes at once?"""
+    aligned = width * x.itemsize % 16 == 0 and all(a is None or a.data.ptr % 16 == 0 for a in (x, *others))
     found = layout(width, x.itemsize, aligned)
     macros = {field.upper(): value for field, value in found._asdict().items()}
-    types = {"X": launch.TYPES[x.dtype.char], "D": launch.TYPES[dy.dtype.char]}
+    types = {"X": launch.TYPES[x.dtype.char], "D": launch.TYPES[dy.char]}
     return launch.function(FILE, name, CENTRED=int(centred), **types, **macros), found
 
 
@@ -94,7 +94,7 @@ def _forward(
     width = prod(x.shape[-len(axis) :])
     rows = x.size // width
     y, statistics = cupy.empty_like(x), cupy.empty((rows, 4), _computed(x))
-    kernel, found = _function("norm_forward", centred, width, x, x, weight, bias)
+    kernel, found = _function("norm_forward", centred, width, _computed(x), x, weight, bias)
     block = found.block(rows)
     numbers = np.int64(rows), np.int32(width), np.float64(eps)
     kernel((-(-rows // block[1]),), block, (x, weight, bias, y, statistics, *numbers))
@@ -109,7 +109,7 @@ def _backward(centred: bool, dy: Array, cache: Any, needs: Needs) -> tuple[Array
     width = prod(tail)
     rows = x.size // width
     dy = cupy.ascontiguousarray(dy, dtype=None if dy.dtype == x.dtype else computed)
-    kernel, found = _function("norm_backward", centred, width, x, dy, weight)
+    kernel, found = _function("norm_backward", centred, width, dy.dtype, x, weight, dy)
     block = found.block(rows)
     takes = -(-rows // block[1])  # of so many rows at a time
     blocks = max(min(takes, 2 * _processors(cupy, x.device.id)), -(-takes // ROWS))
