@@ -1,0 +1,129 @@
+"""The tests of the norms' CUDA kernels are tested: faults planted in the text of the kernels must be found, all of them.
+
+What the formulas' mutants are made of (a term dropped, a sign turned, a factor forgotten), and what only kernels can
+have: a barrier that is missing, one that not all threads reach, a bound, a sum that is not carried on.
+"""
+
+import cupy_on_cpu
+import numpy as np
+import pytest
+from helpers import inputs, normal, right
+
+from tinynorm.kernels.cuda import launch, norms
+
+from .test_cuda_norms import close, run
+
+pytestmark = pytest.mark.cupy_on_cpu  # on a device, a fault could end more than its test
+
+NORMS, COMMON = norms.FILE, launch.COMMON
+
+SHORT, WIDE, LONG = 64, 1000, 1024
+"""Widths for which a warp takes two rows, two warps take a row, and one warp takes a row in two pieces."""
+
+FAULTS = [
+    # The forward's mathematics
+    (NORMS, "x - row.mean - row.rest", "x - row.rest", SHORT),
+    (NORMS, "- row.mean - row.rest", "- row.mean", SHORT),
+    (NORMS, "* max(row.s, A(1))", "", SHORT),
+    (NORMS, "(min(row.s, A(1)) * x", "(x", SHORT),
+    (NORMS, "q += c * c", "q += c", SHORT),
+    (NORMS, "variance + A(eps * s * s)", "variance", SHORT),
+    (NORMS, "A(eps * s * s)", "A(eps)", SHORT),
+    (NORMS, "A(eps * s * s)", "A(eps * s)", SHORT),
+    (NORMS, "over_row<THREADS, Sum>(square) / N;", "over_row<THREADS, Sum>(square) / (N - 1);", SHORT),
+    (NORMS, "!(row.r > 0)", "false", SHORT),
+    (NORMS, "row.r > LARGEST", "false", SHORT),
+    (NORMS, "if (isinf(row.r)) row.r = 0;", "", SHORT),
+    (NORMS, "v[k] = gain[k] * (", "v[k] = (", SHORT),
+    (NORMS, " + bias[k]", "", SHORT),
+    # The backward's
+    (NORMS, "dh[k] *= gain[k];\n        s +=", "s +=", SHORT),
+    (NORMS, "dgain[k] += dh[k] * h[k]", "dgain[k] += dh[k]", SHORT),
+    (NORMS, "dgain[k] += dh[k] * h[k]", "dgain[k] = dh[k] * h[k]", SHORT),
+    (NORMS, "dbias[k] += dh[k]", "dbias[k] -= dh[k]", SHORT),
+    (NORMS, "dh[k] - mean - h[k]", "dh[k] - h[k]", SHORT),
+    (NORMS, "- h[k] * slope", "+ h[k] * slope", SHORT),
+    (NORMS, "- h[k] * slope", "", SHORT),
+    (NORMS, "* row.r * row.s", "* row.r", SHORT),
+    (NORMS, "* row.r * row.s", "* row.s", SHORT),
+    # Rows and pieces of rows
+    (NORMS, "const int n = i < M ? N : 0;\n  x += ", "const int n = N;\n  x += ", SHORT),
+    (NORMS, "const int n = i < M ? N : 0;\n    const", "const int n = N;\n    const", SHORT),
+    (NORMS, "first += (long long)gridDim.x * blockDim.y", "first += blockDim.y", SHORT),
+    (NORMS, "first += (long long)gridDim.x * blockDim.y", "first += 2LL * gridDim.x * blockDim.y", SHORT),
+    (NORMS, "add_rows(dgain);", "", SHORT),
+    (NORMS, "j = 1; j < blockDim.y", "j = 1; j < blockDim.y - 1", SHORT),
+    (NORMS, "inside(k, n) ?", "true ?", WIDE),
+    (NORMS, "at < (LONG ? n : 1)", "at < (LONG ? n - 1000 : 1)", LONG),
+    (NORMS, "known = s <= 1 && variance >= rest * rest", "known = true", LONG),
+    (NORMS, "known = s <= 1 && variance", "known = variance", LONG),
+    (NORMS, "- rest * rest", "", LONG),
+    (NORMS, "dg && first != blockIdx.x", "dg", LONG),
+    (NORMS, "dg && first != blockIdx.x ? n - at : 0", "0", LONG),
+    (NORMS, "mean += s, slope += q", "mean += s, slope = q", LONG),
+    # Threads
+    (NORMS, "__syncthreads_or(large || small)", "large || small", WIDE),
+    (NORMS, "sum[k];\n    __syncthreads();", "sum[k];", WIDE),
+    (COMMON, "= v;\n    __syncthreads();", "= v;", WIDE),
+    (COMMON, "__syncthreads();  // all", "// all", WIDE),
+    (COMMON, "parts + threadIdx.y * warps", "parts", WIDE),
+    (COMMON, "return over_warp<warps, Join>(v);", "return v;", WIDE),
+    (COMMON, "d = width / 2", "d = width / 4", SHORT),
+    (COMMON, "const bool inside = c < n;", "const bool inside = c <= n;", WIDE),
+    (COMMON, "if (c < n) *(Pack", "*(Pack", WIDE),
+]
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    """CuPy on the CPU, few threads to a row and two blocks; and no compilation for GPUs, which are not to run a fault."""
+    reason = cupy_on_cpu.reason()
+    if reason is not None:
+        pytest.skip(reason)
+    module = cupy_on_cpu.install()
+    monkeypatch.setattr("cupy_on_cpu.compile.compile_for_gpus", lambda source, options: [])
+    monkeypatch.setattr(norms, "_processors", lambda cupy, device: 1)
+    return module
+
+
+def hold(cupy, width):
+    """LayerNorm, which has all that RMSNorm has, of rows of every kind, in each order of the threads."""
+    rows = 70 if width == SHORT else 11
+    x, dy = normal(rows, width), normal(rows, width, seed=1)
+    x[1] += np.float32(1e6)
+    ordinary = x.copy()
+    x[2] *= np.float32(1e25)
+    x[3] *= np.float32(1e-25)
+    constant = np.array([[0.1], [1e10], [0.0]], np.float32).repeat(width, 1)
+    for order in cupy_on_cpu.ORDERS:
+        with cupy_on_cpu.order(order):
+            for numbers, eps in ((ordinary, 0.5), (x, 0.0), (x, 1e-50)):
+                arrays = inputs("layer", numbers)
+                _, y, dx, *rest = run(cupy, "layer", arrays, dy, eps)
+                expected = right("layer", arrays, dy, eps)
+                close([y, dx], expected[:2], 4.0, rows=True)
+                close(rest, expected[2:], 4.0)
+            arrays = inputs("layer", constant)
+            _, y, dx, *_ = run(cupy, "layer", arrays, dy[:3], 0.0)
+            np.testing.assert_array_equal(y, np.tile(arrays[2], (3, 1)))
+            np.testing.assert_array_equal(dx, np.zeros((3, width)))
+
+
+def plant(monkeypatch, file, old, new):
+    text = launch.source(file=NORMS)
+    assert text.count(old) == 1
+    monkeypatch.setattr(launch, "source", lambda file: text.replace(old, new))
+
+
+@pytest.mark.parametrize("width", [SHORT, WIDE, LONG])
+def test_without_a_fault_all_holds(cupy, monkeypatch, width):
+    monkeypatch.setattr(norms, "THREADS", 32 if width == LONG else 64)
+    hold(cupy, width)
+
+
+@pytest.mark.parametrize(("file", "old", "new", "width"), FAULTS, ids=[f"{old} → {new}" for _, old, new, _ in FAULTS])
+def test_each_fault_is_found(cupy, monkeypatch, file, old, new, width):
+    monkeypatch.setattr(norms, "THREADS", 32 if width == LONG else 64)
+    plant(monkeypatch, file, old, new)
+    with pytest.raises((AssertionError, cupy.cuda.driver.CUDADriverError)):
+        hold(cupy, width)
