@@ -4,6 +4,7 @@ On the CPU each way to lay out a row takes seconds of compilation, so the same w
 registers and, where `few` threads share a row, 1024 do not.
 """
 
+import cupy_on_cpu
 import numpy as np
 import pytest
 from helpers import inputs, normal, right
@@ -231,6 +232,20 @@ def test_through_tensors(cuda_kernels, kind, dtype):
     close([second["cuda"]], [second["cpu"]], factor=8)
 
 
+def test_each_device_has_a_module_of_its_own(cuda_kernels):
+    if cuda_kernels.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("there is one device")
+    arrays, dy = inputs("layer", normal(6, 64)), normal(6, 64, seed=1)
+    expected = right("layer", arrays, dy)
+    for device in ("cuda:1", "cuda:0", "cuda:1"):
+        leaves = [tn.tensor(a, device=device, requires_grad=True) for a in arrays]
+        y = F.layer_norm(leaves[0], 64, *leaves[1:])
+        y.backward(tn.tensor(dy, device=device))
+        gradients = [tn.as_tensor(leaf.grad) for leaf in leaves]
+        assert {t.device for t in (y, *gradients)} == {device}
+        close([y.numpy(), *(g.numpy() for g in gradients)], expected)
+
+
 @KINDS
 def test_the_same_bits_each_time(cuda_kernels, few, kind):
     arrays, dy = inputs(kind, normal(300, 64)), normal(300, 64, seed=1)
@@ -398,6 +413,22 @@ def test_layer_norm_where_the_mean_overflows(cuda_kernels, few, width):
     x[2, 0] = -3e38
     hard(cuda_kernels, "layer", x.astype(SINGLE), 0.0)
     hard(cuda_kernels, "layer", x * 5e269, 1e-5)
+
+
+@KINDS
+@WIDTHS
+def test_nothing_is_copied_to_the_host_to_find_hard_numbers(cuda_kernels, request, few, kind, width):
+    if request.node.get_closest_marker("gpu"):
+        pytest.skip("a device does not count copies")
+    x, sent = cuda_kernels.asarray(normal(3, width)), cuda_kernels.asarray(normal(3, width, seed=1))
+    x[1] *= 1e30
+    absent = [None] * (1 if kind == "rms" else 2)
+    needs = (True, *(False for _ in absent))
+    with cupy_on_cpu.counted() as counts:
+        _, cache, kernel = OPS[kind].run_any(cuda_kernels, (x, *absent), needs, {"axis": (-1,), "eps": 0.0})
+        kernel.backward(sent, cache, needs)
+    assert counts.launches == 2
+    assert counts.copies_to_host == counts.copies_to_device == 0
 
 
 @KINDS

@@ -1,4 +1,4 @@
-"""The tests of the norms' CUDA kernels are tested: faults planted in the text of the kernels must be found, all of them.
+"""The tests of the norms' CUDA kernels are tested: each fault that is planted in the kernels' text must be found.
 
 What the formulas' mutants are made of (a term dropped, a sign turned, a factor forgotten), and what only kernels can
 have: a barrier that is missing, one that not all threads reach, a bound, a sum that is not carried on.
@@ -15,68 +15,66 @@ from .test_cuda_norms import close, run
 
 pytestmark = pytest.mark.cupy_on_cpu  # on a device, a fault could end more than its test
 
-NORMS, COMMON = norms.FILE, launch.COMMON
-
 SHORT, WIDE, LONG = 64, 1000, 1024
 """Widths for which a warp takes two rows, two warps take a row, and one warp takes a row in two pieces."""
 
 FAULTS = [
     # The forward's mathematics
-    (NORMS, "x - row.mean - row.rest", "x - row.rest", SHORT),
-    (NORMS, "- row.mean - row.rest", "- row.mean", SHORT),
-    (NORMS, "* max(row.s, A(1))", "", SHORT),
-    (NORMS, "(min(row.s, A(1)) * x", "(x", SHORT),
-    (NORMS, "q += c * c", "q += c", SHORT),
-    (NORMS, "variance + A(eps * s * s)", "variance", SHORT),
-    (NORMS, "A(eps * s * s)", "A(eps)", SHORT),
-    (NORMS, "A(eps * s * s)", "A(eps * s)", SHORT),
-    (NORMS, "over_row<THREADS, Sum>(square) / N;", "over_row<THREADS, Sum>(square) / (N - 1);", SHORT),
-    (NORMS, "!(row.r > 0)", "false", SHORT),
-    (NORMS, "row.r > LARGEST", "false", SHORT),
-    (NORMS, "if (isinf(row.r)) row.r = 0;", "", SHORT),
-    (NORMS, "v[k] = gain[k] * (", "v[k] = (", SHORT),
-    (NORMS, " + bias[k]", "", SHORT),
+    ("x - row.mean - row.rest", "x - row.rest", SHORT),
+    ("- row.mean - row.rest", "- row.mean", SHORT),
+    ("* max(row.s, A(1))", "", SHORT),
+    ("(min(row.s, A(1)) * x", "(x", SHORT),
+    ("q += c * c", "q += c", SHORT),
+    ("variance + A(eps * s * s)", "variance", SHORT),
+    ("A(eps * s * s)", "A(eps)", SHORT),
+    ("A(eps * s * s)", "A(eps * s)", SHORT),
+    ("over_row<THREADS, Sum>(square) / N;", "over_row<THREADS, Sum>(square) / (N - 1);", SHORT),
+    ("!(row.r > 0)", "false", SHORT),
+    ("row.r > LARGEST", "false", SHORT),
+    ("if (isinf(row.r)) row.r = 0;", "", SHORT),
+    ("v[k] = gain[k] * (", "v[k] = (", SHORT),
+    (" + bias[k]", "", SHORT),
     # The backward's
-    (NORMS, "dh[k] *= gain[k];\n        s +=", "s +=", SHORT),
-    (NORMS, "dgain[k] += dh[k] * h[k]", "dgain[k] += dh[k]", SHORT),
-    (NORMS, "dgain[k] += dh[k] * h[k]", "dgain[k] = dh[k] * h[k]", SHORT),
-    (NORMS, "dbias[k] += dh[k]", "dbias[k] -= dh[k]", SHORT),
-    (NORMS, "dh[k] - mean - h[k]", "dh[k] - h[k]", SHORT),
-    (NORMS, "- h[k] * slope", "+ h[k] * slope", SHORT),
-    (NORMS, "- h[k] * slope", "", SHORT),
-    (NORMS, "* row.r * row.s", "* row.r", SHORT),
-    (NORMS, "* row.r * row.s", "* row.s", SHORT),
+    ("dh[k] *= gain[k];\n        s +=", "s +=", SHORT),
+    ("dgain[k] += dh[k] * h[k]", "dgain[k] += dh[k]", SHORT),
+    ("dgain[k] += dh[k] * h[k]", "dgain[k] = dh[k] * h[k]", SHORT),
+    ("dbias[k] += dh[k]", "dbias[k] -= dh[k]", SHORT),
+    ("dh[k] - mean - h[k]", "dh[k] - h[k]", SHORT),
+    ("- h[k] * slope", "+ h[k] * slope", SHORT),
+    ("- h[k] * slope", "", SHORT),
+    ("* row.r * row.s", "* row.r", SHORT),
+    ("* row.r * row.s", "* row.s", SHORT),
     # Rows and pieces of rows
-    (NORMS, "const int n = i < M ? N : 0;\n  x += ", "const int n = N;\n  x += ", SHORT),
-    (NORMS, "const int n = i < M ? N : 0;\n    const", "const int n = N;\n    const", SHORT),
-    (NORMS, "first += (long long)gridDim.x * blockDim.y", "first += blockDim.y", SHORT),
-    (NORMS, "first += (long long)gridDim.x * blockDim.y", "first += 2LL * gridDim.x * blockDim.y", SHORT),
-    (NORMS, "add_rows(dgain);", "", SHORT),
-    (NORMS, "j = 1; j < blockDim.y", "j = 1; j < blockDim.y - 1", SHORT),
-    (NORMS, "inside(k, n) ?", "true ?", WIDE),
-    (NORMS, "at < (LONG ? n : 1)", "at < (LONG ? n - 1000 : 1)", LONG),
-    (NORMS, "known = s <= 1 && variance >= rest * rest", "known = true", LONG),
-    (NORMS, "known = s <= 1 && variance", "known = variance", LONG),
-    (NORMS, "- rest * rest", "", LONG),
-    (NORMS, "dg && first != blockIdx.x", "dg", LONG),
-    (NORMS, "dg && first != blockIdx.x ? n - at : 0", "0", LONG),
-    (NORMS, "mean += s, slope += q", "mean += s, slope = q", LONG),
+    ("const int n = i < M ? N : 0;\n  x += ", "const int n = N;\n  x += ", SHORT),
+    ("const int n = i < M ? N : 0;\n    const", "const int n = N;\n    const", SHORT),
+    ("first += (long long)gridDim.x * blockDim.y", "first += blockDim.y", SHORT),
+    ("first += (long long)gridDim.x * blockDim.y", "first += 2LL * gridDim.x * blockDim.y", SHORT),
+    ("add_rows(dgain);", "", SHORT),
+    ("j = 1; j < blockDim.y", "j = 1; j < blockDim.y - 1", SHORT),
+    ("inside(k, n) ?", "true ?", WIDE),
+    ("at < (LONG ? n : 1)", "at < (LONG ? n - 1000 : 1)", LONG),
+    ("known = s <= 1 && variance >= rest * rest", "known = true", LONG),
+    ("known = s <= 1 && variance", "known = variance", LONG),
+    ("- rest * rest", "", LONG),
+    ("dg && first != blockIdx.x", "dg", LONG),
+    ("dg && first != blockIdx.x ? n - at : 0", "0", LONG),
+    ("mean += s, slope += q", "mean += s, slope = q", LONG),
     # Threads
-    (NORMS, "__syncthreads_or(large || small)", "large || small", WIDE),
-    (NORMS, "sum[k];\n    __syncthreads();", "sum[k];", WIDE),
-    (COMMON, "= v;\n    __syncthreads();", "= v;", WIDE),
-    (COMMON, "__syncthreads();  // all", "// all", WIDE),
-    (COMMON, "parts + threadIdx.y * warps", "parts", WIDE),
-    (COMMON, "return over_warp<warps, Join>(v);", "return v;", WIDE),
-    (COMMON, "d = width / 2", "d = width / 4", SHORT),
-    (COMMON, "const bool inside = c < n;", "const bool inside = c <= n;", WIDE),
-    (COMMON, "if (c < n) *(Pack", "*(Pack", WIDE),
+    ("__syncthreads_or(large || small)", "large || small", WIDE),
+    ("sum[k];\n    __syncthreads();", "sum[k];", WIDE),
+    ("= v;\n    __syncthreads();", "= v;", WIDE),
+    ("__syncthreads();  // all", "// all", WIDE),
+    ("parts + threadIdx.y * warps", "parts", WIDE),
+    ("return over_warp<warps, Join>(v);", "return v;", WIDE),
+    ("d = width / 2", "d = width / 4", SHORT),
+    ("const bool inside = c < n;", "const bool inside = c <= n;", WIDE),
+    ("if (c < n) *(Pack", "*(Pack", WIDE),
 ]
 
 
 @pytest.fixture
 def cupy(monkeypatch):
-    """CuPy on the CPU, few threads to a row and two blocks; and no compilation for GPUs, which are not to run a fault."""
+    """CuPy on the CPU, as a device of one processor; no fault need compile for GPUs."""
     reason = cupy_on_cpu.reason()
     if reason is not None:
         pytest.skip(reason)
@@ -109,8 +107,8 @@ def hold(cupy, width):
             np.testing.assert_array_equal(dx, np.zeros((3, width)))
 
 
-def plant(monkeypatch, file, old, new):
-    text = launch.source(file=NORMS)
+def plant(monkeypatch, old, new):
+    text = launch.source(norms.FILE)
     assert text.count(old) == 1
     monkeypatch.setattr(launch, "source", lambda file: text.replace(old, new))
 
@@ -121,9 +119,9 @@ def test_without_a_fault_all_holds(cupy, monkeypatch, width):
     hold(cupy, width)
 
 
-@pytest.mark.parametrize(("file", "old", "new", "width"), FAULTS, ids=[f"{old} → {new}" for _, old, new, _ in FAULTS])
-def test_each_fault_is_found(cupy, monkeypatch, file, old, new, width):
+@pytest.mark.parametrize(("old", "new", "width"), FAULTS, ids=[f"{old} → {new}" for old, new, _ in FAULTS])
+def test_each_fault_is_found(cupy, monkeypatch, old, new, width):
     monkeypatch.setattr(norms, "THREADS", 32 if width == LONG else 64)
-    plant(monkeypatch, file, old, new)
+    plant(monkeypatch, old, new)
     with pytest.raises((AssertionError, cupy.cuda.driver.CUDADriverError)):
         hold(cupy, width)

@@ -33,9 +33,9 @@ class Layout(NamedTuple):
     long: int
 
     def block(self, rows: int) -> tuple[int, int]:
-        """The shape of a block: whole warps, no more rows than there are, and of long ones a single one."""
-        least, most = max(1, 32 // self.threads), 1 if self.long else max(1, BLOCK // self.threads)
-        return self.threads, max(least, min(most, rows))
+        """The shape of a block: whole warps, no more rows than these, and of long ones a single one."""
+        warp, most = max(1, 32 // self.threads), 1 if self.long else max(1, BLOCK // self.threads)
+        return self.threads, -(-min(most, rows) // warp) * warp
 
 
 def layout(width: int, itemsize: int, aligned: bool) -> Layout:
@@ -45,6 +45,12 @@ def layout(width: int, itemsize: int, aligned: bool) -> Layout:
     threads = min(THREADS, _power(max(-(-width // most), min(32, -(-width // vector)))))
     owned = min(most, vector * _power(-(-width // (vector * threads))))
     return Layout(threads, owned, vector, int(width > threads * owned))
+
+
+def blocks(rows: int, at_once: int, processors: int) -> int:
+    """How many blocks the backward has, each with a part of the weight gradients, and taking so many rows at once."""
+    turns = -(-rows // at_once)
+    return max(min(turns, 2 * processors), -(-turns // ROWS))
 
 
 def _power(n: int) -> int:
@@ -111,13 +117,12 @@ def _backward(centred: bool, dy: Array, cache: Any, needs: Needs) -> tuple[Array
     dy = cupy.ascontiguousarray(dy, dtype=None if dy.dtype == x.dtype else computed)
     kernel, found = _function("norm_backward", centred, width, dy.dtype, x, weight, dy)
     block = found.block(rows)
-    takes = -(-rows // block[1])  # of so many rows at a time
-    blocks = max(min(takes, 2 * _processors(cupy, x.device.id)), -(-takes // ROWS))
+    parts = blocks(rows, block[1], _processors(cupy, x.device.id))
     dx = cupy.empty(x.shape, computed) if needs[0] else None
-    dg, db = (cupy.empty((blocks, width), computed) if needed else None for needed in (*needs[1:], False)[:2])
-    kernel((blocks,), block, (x, weight, dy, statistics, dx, dg, db, np.int64(rows), np.int32(width)))
-    parts = (dg, db) if centred else (dg,)
-    return dx, *(None if p is None else p.sum(axis=0, dtype="d").astype(computed).reshape(tail) for p in parts)
+    dg, db = (cupy.empty((parts, width), computed) if needed else None for needed in (*needs[1:], False)[:2])
+    kernel((parts,), block, (x, weight, dy, statistics, dx, dg, db, np.int64(rows), np.int32(width)))
+    sums = (None if p is None else p.sum(axis=0, dtype="d").astype(computed).reshape(tail) for p in (dg, db))
+    return dx, *tuple(sums)[: len(needs) - 1]
 
 
 @cache
