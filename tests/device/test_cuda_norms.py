@@ -11,7 +11,7 @@ from helpers import inputs, normal, right
 
 import tinynorm as tn
 from tinynorm import table
-from tinynorm.kernels.cuda import norms
+from tinynorm.kernels.cuda import layout, norms
 
 F = tn.functional
 OPS = {"rms": table.rms_norm, "layer": table.layer_norm}
@@ -57,7 +57,7 @@ def check(cupy, kind, arrays, dy, eps=1e-5, axes=1, needs=None, factor=1.0):
 @pytest.fixture
 def few(monkeypatch):
     """Few threads to a row, so that rows beyond 512 numbers are long; and a device of one processor: two blocks."""
-    monkeypatch.setattr(norms, "THREADS", 32)
+    monkeypatch.setattr(layout, "THREADS", 32)
     monkeypatch.setattr(norms, "_processors", lambda cupy, device: 1)
 
 
@@ -76,15 +76,15 @@ def test_any_width(cuda_kernels, kind, width):
 
 @pytest.mark.parametrize(("kind", "width"), [("rms", 1024), ("layer", 1024), ("layer", 1001)])
 def test_rows_longer_than_the_registers(cuda_kernels, few, kind, width):
-    assert norms.layout(512, 4, True).long == 0
-    assert norms.layout(width, 4, width % 4 == 0).long == 1
+    assert layout.layout(512, 4, True).long == 0
+    assert layout.layout(width, 4, width % 4 == 0).long == 1
     for affine in ("none", "both"):
         check(cuda_kernels, kind, inputs(kind, normal(5, width), affine), normal(5, width, seed=1))
 
 
 @pytest.mark.parametrize(("kind", "width", "long"), [("rms", 8192, 0), ("layer", 8193, 1)])
 def test_the_longest_rows_that_fit_and_longer_ones(cuda_kernels, kind, width, long):
-    assert norms.layout(width, 4, width % 4 == 0).long == long
+    assert layout.layout(width, 4, width % 4 == 0).long == long
     check(cuda_kernels, kind, inputs(kind, normal(2, width)), normal(2, width, seed=1))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers import inputs, normal, right
 
-from tinynorm.kernels.cuda import launch, norms
+from tinynorm.kernels.cuda import launch, layout, norms
 
 from .test_cuda_norms import close, run
 
@@ -115,13 +115,13 @@ def plant(monkeypatch, old, new):
 
 @pytest.mark.parametrize("width", [SHORT, WIDE, LONG])
 def test_without_a_fault_all_holds(cupy, monkeypatch, width):
-    monkeypatch.setattr(norms, "THREADS", 32 if width == LONG else 64)
+    monkeypatch.setattr(layout, "THREADS", 32 if width == LONG else 64)
     hold(cupy, width)
 
 
 @pytest.mark.parametrize(("old", "new", "width"), FAULTS, ids=[f"{old} → {new}" for old, new, _ in FAULTS])
 def test_each_fault_is_found(cupy, monkeypatch, old, new, width):
-    monkeypatch.setattr(norms, "THREADS", 32 if width == LONG else 64)
+    monkeypatch.setattr(layout, "THREADS", 32 if width == LONG else 64)
     plant(monkeypatch, old, new)
     with pytest.raises((AssertionError, cupy.cuda.driver.CUDADriverError)):
         hold(cupy, width)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers import inputs, normal
 
-from tinynorm.kernels.cuda import launch, norms
+from tinynorm.kernels.cuda import launch, layout, norms
 
 from .test_cuda_norms import KINDS, OPS, run
 
@@ -18,7 +18,7 @@ FLOAT = 4  #: bytes of a float32
 
 def moved_by_kernels(kind, rows, width, processors, needed):
     """Bytes to and from memory in forward and backward, where so many gradients of weight and bias are needed."""
-    block = norms.layout(width, FLOAT, width % 4 == 0).block(rows)
+    block = layout.layout(width, FLOAT, width % 4 == 0).block(rows)
     parts = norms.blocks(rows, block[1], processors)
     forward = 2 * rows * width + 4 * rows  # of each row s, r and the two parts of the mean
     backward = (
@@ -76,7 +76,7 @@ def test_kernels_read_and_write_each_number_once(cupy, monkeypatch, kind, affine
     needed = sum(a is not None for a in arrays[1:])
     cached = (needed + (arrays[1] is not None)) * rows * width * FLOAT  # g and b; in the backward, g
     afterwards = 2 * 4 * rows * FLOAT + needed * (2 + 1) * width * FLOAT  # of rows, and by the sum of the parts, here 2
-    assert norms.blocks(rows, norms.layout(width, FLOAT, True).block(rows)[1], 1) == 2
+    assert norms.blocks(rows, layout.layout(width, FLOAT, True).block(rows)[1], 1) == 2
     assert loaded - cached + stored + afterwards == sum(moved_by_kernels(kind, rows, width, 1, needed))
 
 

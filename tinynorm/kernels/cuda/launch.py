@@ -13,11 +13,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ...formulas.types import Array
+
 HERE = Path(__file__).parent
 COMMON = "common.cuh"
 
 #: What numbers of a dtype are called in CUDA C++, by the dtype's character (E is ml_dtypes' bfloat16).
 TYPES = {"e": "half", "E": "__nv_bfloat16", "f": "float", "d": "double"}
+
+
+def computed(x: Array) -> Any:
+    """What x is computed in (Computed in common.cuh), and what its gradients are made of until they are delivered."""
+    return np.dtype(np.float64 if x.dtype.char == "d" else np.float32)
 
 
 def available() -> bool:

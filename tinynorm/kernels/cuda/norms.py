@@ -8,54 +8,24 @@ order: each block has a row for its part of them, and these few rows are summed 
 import sys
 from functools import cache, partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...formulas.types import Array, Axes
 from ..kernel import Kernel, Needs
 from . import launch
+from .layout import Layout, layout_of
 
 FILE = "norms.cu"
 WIDEST = 2**20  #: a thread's sums over the pieces of a longer row would drift
-THREADS = 512  #: that take a row, at most
-BLOCK = 256  #: threads of a block, if a row does not take more
-REGISTERS = 16  #: for the numbers that a thread owns of a row
 ROWS = 64  #: that a thread sums weight gradients over before they are written; more would drift
-
-
-class Layout(NamedTuple):
-    """How a row lies among threads; see the .cu file."""
-
-    threads: int
-    owned: int
-    vector: int
-    long: int
-
-    def block(self, rows: int) -> tuple[int, int]:
-        """The shape of a block: whole warps, no more rows than these, and of long ones a single one."""
-        warp, most = max(1, 32 // self.threads), 1 if self.long else max(1, BLOCK // self.threads)
-        return self.threads, -(-min(most, rows) // warp) * warp
-
-
-def layout(width: int, itemsize: int, aligned: bool) -> Layout:
-    """At least a warp takes a row, or as many threads as it has packs; and more where it needs their registers."""
-    vector = 16 // itemsize if aligned else 1
-    most = REGISTERS // (itemsize // 4 or 1)
-    threads = min(THREADS, _power(max(-(-width // most), min(32, -(-width // vector)))))
-    owned = min(most, vector * _power(-(-width // (vector * threads))))
-    return Layout(threads, owned, vector, int(width > threads * owned))
 
 
 def blocks(rows: int, at_once: int, processors: int) -> int:
     """How many blocks the backward has, each with a part of the weight gradients, and taking so many rows at once."""
     turns = -(-rows // at_once)
     return max(min(turns, 2 * processors), -(-turns // ROWS))
-
-
-def _power(n: int) -> int:
-    """The least power of two that is no less than n."""
-    return 1 << (n - 1).bit_length()
 
 
 def _suits_rms(x: Array, weight: Array | None, *, axis: Axes, eps: float) -> bool:
@@ -77,18 +47,11 @@ def _fits(row: Array | None, x: Array, axis: Axes) -> bool:
     return row is None or (row.dtype == x.dtype and row.shape == x.shape[-len(axis) :])
 
 
-def _computed(x: Array) -> Any:
-    """What a dtype is computed in, and what its gradients are made of until they are delivered."""
-    return np.dtype(np.float64 if x.dtype.char == "d" else np.float32)
-
-
 def _function(name: str, centred: bool, width: int, dy: Any, x: Array, *others: Array | None) -> tuple[Any, Layout]:
     """A kernel for these arrays and ȳ's dtype, and the layout it is compiled for: may it load 16 bytes at once?"""
-    aligned = width * x.itemsize % 16 == 0 and all(a is None or a.data.ptr % 16 == 0 for a in (x, *others))
-    found = layout(width, x.itemsize, aligned)
-    macros = {field.upper(): value for field, value in found._asdict().items()}
+    found = layout_of(width, x, *others)
     types = {"X": launch.TYPES[x.dtype.char], "D": launch.TYPES[dy.char]}
-    return launch.function(FILE, name, CENTRED=int(centred), **types, **macros), found
+    return launch.function(FILE, name, CENTRED=int(centred), **types, **found.macros()), found
 
 
 def _forward(
@@ -99,8 +62,8 @@ def _forward(
     x, weight, bias = (None if a is None else cupy.ascontiguousarray(a) for a in (x, weight, bias))
     width = prod(x.shape[-len(axis) :])
     rows = x.size // width
-    y, statistics = cupy.empty_like(x), cupy.empty((rows, 4), _computed(x))
-    kernel, found = _function("norm_forward", centred, width, _computed(x), x, weight, bias)
+    y, statistics = cupy.empty_like(x), cupy.empty((rows, 4), launch.computed(x))
+    kernel, found = _function("norm_forward", centred, width, launch.computed(x), x, weight, bias)
     block = found.block(rows)
     numbers = np.int64(rows), np.int32(width), np.float64(eps)
     kernel((-(-rows // block[1]),), block, (x, weight, bias, y, statistics, *numbers))
@@ -111,7 +74,7 @@ def _backward(centred: bool, dy: Array, cache: Any, needs: Needs) -> tuple[Array
     """x̄ = r (h̄ − [mean(h̄)] − h · mean(h̄ h)) ;   ḡ = Σ_rows ȳ h ;   b̄ = Σ_rows ȳ"""
     cupy = sys.modules["cupy"]
     x, weight, statistics, axes = cache
-    tail, computed = x.shape[x.ndim - axes :], _computed(x)
+    tail, computed = x.shape[x.ndim - axes :], launch.computed(x)
     width = prod(tail)
     rows = x.size // width
     dy = cupy.ascontiguousarray(dy, dtype=None if dy.dtype == x.dtype else computed)
