@@ -14,7 +14,7 @@ typedef Computed<X>::type A;  // what is computed in, and what gradients are mad
 constexpr int PIECE = THREADS * OWNED, BLOCK = THREADS < 256 ? 256 : THREADS;
 
 // What the forward finds out about a row, and the backward needs. mean + rest is mean(u).
-struct Row { A s, r, mean, rest; };
+struct alignas(16) Row { A s, r, mean, rest; };
 
 // Whether the k-th number of this thread is one of n.
 __device__ bool inside(int k, int n) { return column<THREADS, VECTOR>(k) < n; }
