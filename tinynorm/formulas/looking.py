@@ -9,5 +9,5 @@ from .types import Array, Namespace
 
 
 def some(xp: Namespace, condition: Array) -> bool:
-    """Whether any is true; on a device, which only its array module has an `asnumpy` for, always yes."""
-    return hasattr(xp, "asnumpy") or bool(xp.any(condition))
+    """Whether any is true; on a device always yes. A number has no device, and what NumPy has lies on "cpu"."""
+    return getattr(condition, "device", "cpu") != "cpu" or bool(xp.any(condition))

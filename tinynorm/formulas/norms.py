@@ -42,7 +42,7 @@ def rms_norm(xp: Namespace, x: Array, weight: Array | None, *, axis: Axes, eps: 
     """y = g ⊙ h,   h = r x,   r = (mean(x²) + ε)^(−1/2)"""
     r = 1.0 / xp.sqrt(average(xp, x * x, axis=axis, keepdims=True) + eps)
     h = x * r
-    if out_of_range(r, eps):
+    if out_of_range(xp, r):
         h, r = rescaled(xp, x, r, axis, eps)
     y = h if weight is None else h * weight
     return y, (h, r, weight, axis, eps)
@@ -63,7 +63,7 @@ def layer_norm(xp: Namespace, x: Array, weight: Array | None, bias: Array | None
     c, variance = centred(xp, x, axis)
     r = 1.0 / xp.sqrt(variance + eps)
     h = c * r
-    if out_of_range(r, eps):
+    if out_of_range(xp, r):
         h, r = rescaled_centred(xp, x, r, axis, eps)
     y = h if weight is None else h * weight
     y = y if bias is None else y + bias

@@ -3,6 +3,7 @@
 A reduction's backward first gives the cotangent its lost axes back, with length 1 (`_restore`), and then spreads it.
 """
 
+from .looking import some
 from .summation import average, reduced_axes, reduced_count, total
 from .types import Array, Axis, Forward, Namespace
 
@@ -93,7 +94,7 @@ def centred(xp: Namespace, x: Array, axis: Axis) -> tuple[Array, Array]:
     c = x - mean
     square = average(xp, c * c, axes, keepdims=True)
     far = xp.abs(mean) > 4.0 * xp.sqrt(square)
-    if xp.any(far):
+    if some(xp, far):
         c = c - xp.where(far, average(xp, c, axes, keepdims=True), 0.0)
         square = average(xp, c * c, axes, keepdims=True)
     return c, square
@@ -130,21 +131,22 @@ def logsumexp_backward(xp: Namespace, dy: Array, cache: tuple[Array, Array, Axis
 def shifted(xp: Namespace, x: Array, axis: Axis) -> tuple[Array, Array, Array | None]:
     """x − m and m = max x, and in which rows several infinities tie for m (None where all m are finite)
 
-    Where x = m the difference is 0, also if both are infinite.
+    Where x = m the difference is 0, also if both are infinite. Of finite rows every derivative is right, ties included.
     """
     m = xp.max(x, axis=axis, keepdims=True)
-    if xp.all(xp.isfinite(m)):
+    infinite = ~xp.isfinite(m)
+    if not some(xp, infinite):
         return x - m, m, None
-    largest = x == m
+    largest = infinite & (x == m)
     z = xp.where(largest, xp.zeros_like(x), x) - xp.where(largest, xp.zeros_like(x), m)
-    return z, m, (m == m) & ~xp.isfinite(m) & (xp.sum(largest, axis=axis, keepdims=True) > 1)
+    return z, m, xp.sum(largest, axis=axis, keepdims=True) > 1
 
 
 def log_total(xp: Namespace, e: Array, axis: Axis) -> tuple[Array, Array]:
     """log Σ e and Σ e, where the largest e is 1"""
     mass = total(xp, e, axis, True)
     alone = mass < 1.3
-    if not xp.any(alone):
+    if not some(xp, alone):
         return xp.log(mass), mass
     # 1 + others would round the others away, and log1p does not.
     others = total(xp, e * (e != 1.0), axis, True)

@@ -15,6 +15,7 @@ so is its gradient, by convention.
 from math import inf, sqrt
 from typing import Any
 
+from .looking import some
 from .reductions import centred
 from .summation import average
 from .types import Array, Axes, Namespace
@@ -25,12 +26,9 @@ def _largest(dtype: Any) -> float:
     return 2.0**48 if dtype.char in "fF" else 2.0**384
 
 
-def out_of_range(r: Array, eps: float) -> bool:
+def out_of_range(xp: Namespace, r: Array) -> bool:
     """Whether some row's mean square overflowed (r is 0), is nan, or is so small that it lost digits."""
-    if r.size == 0:
-        return False
-    tiny = eps < 2.0**-96 and not (r.max() <= _largest(r.dtype))  # with more ε, no r is too large
-    return tiny or not (r.min() > 0.0)
+    return some(xp, ~fits(r))
 
 
 def fits(r: Array) -> Array:

@@ -20,6 +20,7 @@ whose code adds ε to the root; Gemma's code, for 1 + w.
 from math import inf, sqrt
 from typing import Any
 
+from .looking import some
 from .rescue import fits, left_over, out_of_range, reciprocal, row_scale
 from .summation import average, reduced_count, total
 from .types import Array, Axes, Forward, Namespace
@@ -42,7 +43,7 @@ def rms_norm_variant(
     s, root = _roots(xp, part, axis, eps, outside)
     r = 1.0 / root
     h = x * r
-    if out_of_range(r, eps * eps if outside else eps):
+    if out_of_range(xp, r):
         least = eps if outside else sqrt(eps)
         fine = fits(r)
         scale = row_scale(xp, part, fine, axis, least)
@@ -61,7 +62,7 @@ def rms_norm_variant(
 def _unlimited(xp: Namespace, x: Array, h: Array, root: Array) -> Array:
     """h, but ±∞ where the counted features are all 0, ε is 0 and x is not: there it has no limit"""
     nothing = (root == 0.0) & (x != 0.0)
-    return xp.where(nothing, xp.sign(x) * inf, h) if xp.any(nothing) else h
+    return xp.where(nothing, xp.sign(x) * inf, h) if some(xp, nothing) else h
 
 
 def _roots(xp: Namespace, part: Array, axis: Axes, eps: Any, outside: bool) -> tuple[Array, Array]:
