@@ -2,6 +2,7 @@
 
 import sys
 import types
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -107,7 +108,8 @@ def test_an_array_on_a_gpu_is_cupys(monkeypatch):
 
     runtime = types.SimpleNamespace(driverGetVersion=lambda: 13020, getDeviceCount=lambda: 1, CUDARuntimeError=OSError)
     cupy = types.ModuleType("cupy")
-    cupy.ndarray, cupy.cuda, cupy.from_dlpack = Device, types.SimpleNamespace(runtime=runtime), lambda value: value
+    cupy.ndarray, cupy.from_dlpack = Device, lambda value: value
+    cupy.cuda = types.SimpleNamespace(runtime=runtime, Device=lambda index: nullcontext())
     array = Device(2)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     assert tn.from_dlpack(array).data is array

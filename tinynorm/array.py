@@ -13,7 +13,7 @@ from .errors import DTypeError
 from .formulas.types import Axis
 from .op import Op
 from .subscripts import parse, repetition, unused
-from .tensor import Tensor, apply, fresh, operand, weak_lists
+from .tensor import Tensor, apply, fresh, operand, plain_index, weak_lists
 
 __all__ = [
     "abs", "broadcast_to", "clip", "concatenate", "cos", "cumsum", "einsum", "erf", "exp", "expm1", "log", "log1p",
@@ -353,7 +353,8 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
     if axis is None:
         source, axis = source.reshape(-1), 0
     checks.one_axis("take", source._data, axis=axis)
-    return apply(table.take, source, index=(slice(None),) * (axis % source.ndim) + (chosen._data.copy(),))
+    index = plain_index("take", chosen, source._data)
+    return apply(table.take, source, index=(slice(None),) * (axis % source.ndim) + (index,))
 
 
 # Products
@@ -384,7 +385,7 @@ def einsum(subscripts: str, *operands: Any) -> Tensor:
         while (repeated := repetition(inputs[k])) is not None:
             spare = unused(inputs)
             array = tensors[k]._data
-            with backend.on_device_of(array):
+            with backend.on_device_of(array, "einsum"):
                 eye = backend.namespace(array).eye(array.shape[repeated], dtype=array.dtype)
             tensors.append(fresh(eye))
             inputs.append(inputs[k][repeated] + spare)

@@ -6,12 +6,14 @@ The backend is a property of each array, never of the process: NumPy arrays live
 
 import sys
 import zlib
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from .errors import DeviceError, DTypeError, TinynormError
+from .failures import reraise
 from .formulas.types import Array, Namespace
 
 CPU = "cpu"
@@ -41,17 +43,21 @@ def namespace(value: Any) -> Namespace:
     return sys.modules["cupy"] if is_device_array(value) else np
 
 
-def common_namespace(name: str, values: tuple[Any, ...]) -> Namespace:
+def common_namespace(name: str, values: tuple[Any, ...], argument: Callable[[int], str] | None = None) -> Namespace:
     """The one array module of an operation's operands; scalars and None go with either.
 
-    Raises `DeviceError` when host and device arrays meet.
+    `argument` says what an operand is called. Raises `DeviceError` when host and device arrays meet.
     """
     if "cupy" not in sys.modules:
         return np
     arrays = [v for v in values if is_array(v)]
     devices = {device_of(a) for a in arrays}
     if len(devices) > 1:
-        operands = " and ".join(f"{a.dtype}{list(a.shape)} on {device_of(a)!r}" for a in arrays)
+        operands = " and ".join(
+            f"{argument(i) if argument else f'operand {i}'}: {a.dtype}{list(a.shape)} on {device_of(a)!r}"
+            for i, a in enumerate(values)
+            if is_array(a)
+        )
         raise DeviceError(
             f"{name}: the operands live on different devices ({operands}); "
             f'bring them together first, for example with .to("{max(devices)}")'
@@ -68,11 +74,14 @@ def to_device(array: Array, device: str) -> Array:
     """The array on the device; the same object when it is there already."""
     index = _device_index(device)
     if index is None:
-        return sys.modules["cupy"].asnumpy(array) if is_device_array(array) else array
+        if not is_device_array(array):
+            return array
+        with on_device_of(array, f"a copy of {array.dtype}{list(array.shape)} to the host"):
+            return sys.modules["cupy"].asnumpy(array)
     cupy = _cupy(device)
     if index >= cupy.cuda.runtime.getDeviceCount():
         raise DeviceError(f"device {device!r} is not there: this machine has {cupy.cuda.runtime.getDeviceCount()}")
-    with cupy.cuda.Device(index):
+    with _on(index, f"a copy of {array.dtype}{list(array.shape)} to {device!r}"):
         return cupy.asarray(array)
 
 
@@ -84,7 +93,11 @@ def from_dlpack(value: Any) -> Array:
         kind, number = value.__dlpack_device__()
         if kind not in (DLPACK_CPU, DLPACK_CUDA):
             raise DeviceError(f"from_dlpack: the array lies on DLPack's device {kind}; move it to the host or a GPU")
-        return (np if kind == DLPACK_CPU else _cupy(f"cuda:{number}")).from_dlpack(value)
+        if kind == DLPACK_CPU:
+            return np.from_dlpack(value)
+        cupy = _cupy(f"cuda:{number}")
+        with _on(number, "from_dlpack"):
+            return cupy.from_dlpack(value)
     except TinynormError:
         raise
     except (BufferError, RuntimeError, TypeError, ValueError) as error:  # the other library's own refusals
@@ -138,19 +151,35 @@ def _cupy(device: str) -> Any:
 
 def copy(array: Array) -> Array:
     """A copy in C order, on the same device."""
-    with on_device_of(array):
+    with on_device_of(array, "a copy"):
         return namespace(array).array(array, order="C")
 
 
-def on_device_of(array: Array) -> AbstractContextManager[Any]:
-    """CuPy computes on the current device: inside, it is the array's. Nothing to do on the host."""
+def on_device_of(array: Array, doing: str = "a computation") -> AbstractContextManager[Any]:
+    """CuPy computes on the current device: inside, it is the array's. Nothing to do on the host.
+
+    A device that fails inside raises `DeviceError`, which says that it failed at `doing`.
+    """
     if type(array) is np.ndarray or not is_device_array(array):
         return HERE
-    context: AbstractContextManager[Any] = sys.modules["cupy"].cuda.Device(array.device.id)
-    return context
+    return _on(array.device.id, doing)
 
 
-def fingerprint(array: Array) -> int:
-    """A checksum of the array's contents: equal contents give equal numbers, any small change another one."""
-    host = np.ascontiguousarray(to_device(array, CPU))
-    return zlib.crc32(host.reshape(-1).view(np.uint8).data)
+@contextmanager
+def _on(index: int, doing: str) -> Iterator[None]:
+    """A device is the current one inside, and its failures are the library's own errors."""
+    try:
+        with sys.modules["cupy"].cuda.Device(index):
+            yield
+    except (MemoryError, RuntimeError) as error:
+        reraise(doing, f"cuda:{index}", error)
+
+
+def fingerprint(array: Array) -> int | None:
+    """A checksum of the array's contents: equal contents give equal numbers, any small change another one.
+
+    None for what is on a device: to look at it would mean to copy it to the host, and to wait for the device.
+    """
+    if is_device_array(array):
+        return None
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

@@ -1,6 +1,7 @@
 """What the operations ask of their inputs. Each check raises a typed error that names the function, the arguments, what
 was found and the remedy, before anything is computed."""
 
+from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
@@ -107,6 +108,26 @@ def variance(name: str, x: Array, *, axis: Axis, ddof: float, **params: Any) -> 
     n = reduced_count(x.shape, axis)
     if n <= ddof:
         raise ArgumentError(f"{name}: ddof={ddof} leaves nothing to divide by, with {n} elements along axis {axis}")
+
+
+def indices(name: str, shape: Shape, index: Sequence[Any]) -> None:
+    """Index arrays of the host must name elements that exist."""
+    lengths = [0 if part is None or part is Ellipsis else _mask_axes(part) or 1 for part in index]
+    axis = 0
+    for part, length in zip(index, lengths, strict=True):
+        if part is Ellipsis:
+            axis += len(shape) - sum(lengths)
+        elif isinstance(part, np.ndarray) and part.dtype.kind in "iu" and part.size and axis < len(shape):
+            n = shape[axis]
+            for found in (int(part.min()), int(part.max())):
+                if not -n <= found < n:
+                    raise OutOfRangeError(f"{name}: index {found} does not exist on axis {axis} of shape {shape}")
+        axis += length
+
+
+def _mask_axes(part: Any) -> int:
+    """How many axes a mask stands for; 0 for what is none."""
+    return part.ndim if getattr(part, "dtype", None) == np.bool_ else 0
 
 
 def reshape(name: str, x: Array, *, shape: Shape) -> None:

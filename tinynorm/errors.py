@@ -26,7 +26,11 @@ class OutOfRangeError(TinynormError, IndexError, ValueError):
 
 
 class DeviceError(TinynormError, RuntimeError):
-    """Host and device arrays that meet in one operation, or a device that is not there."""
+    """Host and device arrays that meet in one operation, or a device that is not there, or no longer."""
+
+
+class OutOfMemoryError(DeviceError, MemoryError):
+    """A device without as much free memory as was asked for. Nothing has been changed."""
 
 
 class GraphError(TinynormError, RuntimeError):

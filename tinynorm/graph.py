@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .backend import as_array, on_device_of
+from .backend import as_array, device_of, on_device_of
 from .convert import computed
 from .errors import GraphError, ShapeError
+from .failures import reraise
 from .formulas.summation import total
 from .formulas.types import Array, Namespace
 from .kernels import Kernel, buffers
@@ -287,7 +288,7 @@ def backward(root: Source, gradient: Array, retain_graph: bool) -> None:
     for node in nodes:
         node.check()
     cotangents = {root: gradient}
-    with on_device_of(gradient):
+    with on_device_of(gradient, "backward"):
         walk(nodes, cotangents, Node.pull_back, free=not retain_graph)
         _deliver(cotangents, gradient)
 
@@ -308,20 +309,27 @@ def walk(
     for node in nodes:
         dy = cotangents.get(node) if node in wanted else cotangents.pop(node, None)
         if dy is not None:
-            for source, dx in zip(node.sources, pull_back(node, dy)):  # noqa: B905 - strict=True takes 0.2 µs
-                if source is not None and dx is not None:
-                    known = cotangents.get(source)
-                    cotangents[source] = dx if known is None else known + dx
+            try:
+                for source, dx in zip(node.sources, pull_back(node, dy)):  # noqa: B905 - strict=True takes 0.2 µs
+                    if source is not None and dx is not None:
+                        known = cotangents.get(source)
+                        cotangents[source] = dx if known is None else known + dx
+            except (MemoryError, RuntimeError) as error:
+                reraise(f"backward: {node.op.name}", device_of(dy), error)
         if free:
             node.free()
 
 
 def _deliver(cotangents: dict[Source, Array], given: Array) -> None:
-    """Add to each leaf's gradient."""
+    """Add to each leaf's gradient; to none where one of the sums fails."""
     taken = {id(given)}
-    for leaf, gradient in cotangents.items():
-        if isinstance(leaf, Leaf):
-            leaf.grad = own(gradient if leaf.grad is None else leaf.grad + gradient, leaf.dtype, taken)
+    sums = [
+        (leaf, own(gradient if leaf.grad is None else leaf.grad + gradient, leaf.dtype, taken))
+        for leaf, gradient in cotangents.items()
+        if isinstance(leaf, Leaf)
+    ]
+    for leaf, gradient in sums:
+        leaf.grad = gradient
 
 
 def own(gradient: Array, dtype: Any, taken: set[int]) -> Array:

@@ -7,6 +7,9 @@ neither the old nor the new values, so `backward` refuses. Two kinds of writers 
 - a user's writes cannot be seen. But nobody can write to an array they never got, so contents are trusted until the
   array is handed out (`Tensor.data`, `Tensor.numpy`, `as_tensor`), and compared by checksum from then on.
 
+On a device only the first kind is noticed: a checksum there would have to be waited for and copied to the host, for
+every array that was handed out, in every training step.
+
 An array that is never handed out costs nothing. Cost and reasons: docs/design.md.
 """
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,14 @@ class Op:
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+    def argument(self, i: int) -> str:
+        """What the forward formula calls its i-th input."""
+        given = [p for p in [*signature(self.forward).parameters.values()][1:] if p.kind <= p.VAR_POSITIONAL]
+        last = len(given) - 1
+        if i < last or (i == last and given[i].kind is not Parameter.VAR_POSITIONAL):
+            return given[i].name
+        return f"{given[last].name if given else 'operands'}[{i - last}]"
 
     def run(
         self, xp: Namespace, inputs: tuple[Any, ...], needs: tuple[bool, ...], params: dict[str, Any]

@@ -52,7 +52,7 @@ def _constant(name: str) -> Callable[..., Tensor]:
 
     def function(x: Any, **options: Any) -> Tensor:
         array = operand(name, x)._data
-        with backend.on_device_of(array):
+        with backend.on_device_of(array, name):
             return fresh(backend.as_array(getattr(backend.namespace(array), name)(array, **options)))
 
     return function

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from . import backend, graph, table
-from .checks import broadcast
+from .checks import broadcast, indices
 from .convert import real_array, real_dtype, sizes
 from .errors import DeviceError, DTypeError, GraphError, ShapeError
 from .formulas.types import Array, Axis, Shape
@@ -132,7 +132,7 @@ def cotangent(name: str, argument: str, y: "Tensor", value: Any) -> "Tensor":
         one = ONES.get(y._data.dtype.char) if type(y._data) is np.ndarray and y._data.ndim == 0 else None
         if one is not None:
             return fresh(one)
-        with backend.on_device_of(y._data):
+        with backend.on_device_of(y._data, name):
             return fresh(backend.namespace(y._data).ones(y.shape, dtype=y.dtype))
     if isinstance(value, Tensor) and _alike(value._data, y._data):
         return value
@@ -203,11 +203,11 @@ def _apply_any(op: Op, inputs: tuple[Any, ...], params: dict[str, Any]) -> "Tens
         operands = [None if value is None else operand(op.name, value) for value in operands]
         tensors = [value for value in operands if value is not None]
     arrays = tuple([value._data if isinstance(value, Tensor) else value for value in operands])
-    xp = backend.common_namespace(op.name, arrays)
+    xp = backend.common_namespace(op.name, arrays, op.argument)
     recording = graph.is_recording()
     sources = [value._source if recording and isinstance(value, Tensor) else None for value in operands]
     needs = tuple([source is not None for source in sources])
-    with backend.on_device_of(tensors[0]._data) if tensors else backend.HERE:
+    with backend.on_device_of(tensors[0]._data, op.name) if tensors else backend.HERE:
         y, cache, kernel = op.run_any(xp, arrays, needs, params)
     return _recorded(op, xp, y, cache, kernel, operands, sources, needs, params)
 
@@ -452,7 +452,8 @@ class Tensor:
         self._stay("item")
         if self.size != 1:
             raise ShapeError(f"item: shape {self.shape} holds {self.size} elements, not one; index or reduce it first")
-        return self._data.item()
+        with backend.on_device_of(self._data, "item"):
+            return self._data.item()
 
     def _stay(self, name: str) -> None:
         """Raise where numbers would leave the graph unnoticed: in a formula that runs on Tensors."""
@@ -509,16 +510,20 @@ class Tensor:
 
     def _overwrite(self, values: Array) -> None:
         """Write new values into the array in place. Graphs that still need the old ones will notice."""
-        self._data[...] = values
+        with backend.on_device_of(self._data, "a write"):
+            self._data[...] = values
         self._memory.version += 1
 
-    def _move(self, device: str) -> None:
-        """Go to another device as the object it is, gradient included."""
-        array = backend.to_device(self._data, device)
+    def _there(self, device: str) -> tuple[Array, Array | None]:
+        """The array and the gradient on a device."""
+        grad = self.grad
+        return backend.to_device(self._data, device), None if grad is None else backend.to_device(grad, device)
+
+    def _move(self, array: Array, grad: Array | None) -> None:
+        """Be there from now on, as the object it is."""
         if array is not self._data:
-            grad = self.grad
             self._data, self._block, self._guard = array, None, None
-            self.grad = None if grad is None else backend.to_device(grad, device)
+            self.grad = grad
 
     # Arithmetic: recorded
 
@@ -550,12 +555,13 @@ class Tensor:
     def __invert__(self) -> "Tensor":
         if self.dtype != np.bool_:
             raise DTypeError(f"invert: ~ takes bool masks, such as a comparison gives, not {self.dtype}")
-        return fresh(~self._data)
+        with backend.on_device_of(self._data, "invert"):
+            return fresh(~self._data)
 
     # Parts and shapes
 
     def __getitem__(self, index: Any) -> "Tensor":
-        return apply(table.getitem, self, index=_plain_index(index))
+        return apply(table.getitem, self, index=plain_index("getitem", index, self._data))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise GraphError(
@@ -676,12 +682,40 @@ def _rebuild(cls: type[Tensor], array: Array, requires_grad: bool, grad: Array |
     return self
 
 
-def _plain_index(index: Any) -> Any:
-    """An index without Tensors. Index arrays are copied: the backward needs them as they are now."""
+def plain_index(name: str, index: Any, array: Array) -> Any:
+    """An index without Tensors, for an array. Index arrays are copied: the backward needs them as they are now."""
     if isinstance(index, tuple):
-        return tuple(_plain_index(part) for part in index)
-    if isinstance(index, list):
-        index = operand("getitem", index) if index else np.empty(0, np.intp)
-    if isinstance(index, Tensor):
-        index = index._data
-    return index.copy() if backend.is_array(index) else index
+        plain: Any = tuple([_plain_part(name, part, array) for part in index])
+    else:
+        plain = _plain_part(name, index, array)
+    return plain if type(array) is np.ndarray else _index_there(name, plain, array)
+
+
+def _plain_part(name: str, part: Any, array: Array) -> Any:
+    if isinstance(part, list):
+        part = operand(name, part) if part else np.empty(0, np.intp)
+    if isinstance(part, Tensor):
+        part = part._data
+    if isinstance(part, np.ndarray):
+        return part.copy()
+    if not backend.is_device_array(part):
+        return part
+    if backend.device_of(part) != backend.device_of(array):
+        raise DeviceError(
+            f"{name}: the index is on {backend.device_of(part)!r}, the tensor on {backend.device_of(array)!r}; "
+            "move one of them, or index with an array of the host, which goes with any device"
+        )
+    return backend.copy(part)
+
+
+def _index_there(name: str, index: Any, array: Array) -> Any:
+    """The index with all its arrays on the array's device.
+
+    CuPy lets a number that is out of range wrap around, and to look for one there would mean to wait for the device; so
+    only what comes from the host is looked at.
+    """
+    parts = index if isinstance(index, tuple) else (index,)
+    indices(name, array.shape, parts)
+    device = backend.device_of(array)
+    moved = tuple([backend.to_device(part, device) if backend.is_array(part) else part for part in parts])
+    return moved if isinstance(index, tuple) else moved[0]

@@ -117,9 +117,14 @@ class Module:
             parameter.grad = None
 
     def to(self, device: str) -> Self:
-        """Move all parameters to a device, in place: optimizers and tied weights keep seeing them."""
-        for parameter in self.parameters():
-            parameter._move(device)
+        """Move all parameters to a device, in place: optimizers and tied weights keep seeing them.
+
+        Raises:
+            DeviceError: for a device that is not there, or has too little memory. Nothing has been moved then.
+        """
+        moved = [(parameter, parameter._there(device)) for parameter in self.parameters()]
+        for parameter, arrays in moved:
+            parameter._move(*arrays)
         return self
 
     def state_dict(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -161,8 +166,9 @@ class Module:
                     problems.append(f"{other} and {key} are one tied parameter, but two values")
         if problems:
             raise StateError(f"{name}: {'; '.join(problems)}; nothing was loaded")
-        for _, parameter, array in loaded.values():
-            parameter._overwrite(to_device(array, parameter.device))
+        moved = [(parameter, to_device(array, parameter.device)) for _, parameter, array in loaded.values()]
+        for parameter, array in moved:
+            parameter._overwrite(array)
 
     def extra_repr(self) -> str:
         """The arguments that `repr` shows."""

@@ -1,0 +1,64 @@
+"""What goes wrong on a device, as errors of the library's own: it runs out of memory, or it is gone."""
+
+import re
+import sys
+from typing import NoReturn
+
+from .errors import DeviceError, OutOfMemoryError, TinynormError
+
+MEMORY = {"CUDARuntimeError": 2, "CUDADriverError": 2, "CUBLASError": 3}
+"""CuPy's errors for what a device could not do, by name, since a release may move them; and which status of each means
+that there was no memory: cudaErrorMemoryAllocation, CUDA_ERROR_OUT_OF_MEMORY, CUBLAS_STATUS_ALLOC_FAILED."""
+
+
+def device_failure(doing: str, device: str, error: BaseException) -> DeviceError | None:
+    """The error as one that says what was being done, and where; None for an error of any other kind."""
+    kind = type(error).__name__
+    if isinstance(error, TinynormError) or not (kind in MEMORY or kind == "OutOfMemoryError"):
+        return None
+    if kind not in MEMORY or getattr(error, "status", None) == MEMORY[kind]:
+        return OutOfMemoryError(
+            f"{doing}: {device!r} is out of memory: {_asked(error)}{_free(device)}. Take smaller batches and add up "
+            f"their gradients, or drop what still holds arrays there. CuPy says: {error}"
+        )
+    return DeviceError(
+        f"{doing}: {device!r} failed. What lies there is lost to this process; start it again, from its last "
+        f"checkpoint. CuPy says: {error}"
+    )
+
+
+def reraise(doing: str, device: str, error: BaseException) -> NoReturn:
+    """Raise an error that was caught: as one that says what was being done, if a device failed."""
+    failure = device_failure(doing, device, error)
+    if failure is None:
+        raise error
+    raise failure from error
+
+
+def _asked(error: BaseException) -> str:
+    """How much was asked for, which CuPy has in its message where its own memory pool did the asking."""
+    found = re.search(r"allocating ([\d,]+) bytes", str(error))
+    return f"asked for {readable(int(found[1].replace(',', '')))}, " if found else ""
+
+
+def _free(device: str) -> str:
+    """How much is free on the device, and in all."""
+    cupy = sys.modules["cupy"]
+    try:
+        with cupy.cuda.Device(int(device.partition(":")[2])):
+            free, total = cupy.cuda.runtime.memGetInfo()
+    except RuntimeError as error:  # a device in such a state may refuse this, too
+        return f"and how much is free it does not tell ({error})"
+    return f"{readable(free)} of {readable(total)} are free"
+
+
+def readable(size: int) -> str:
+    """A number of bytes as people write it.
+
+    >>> [readable(n) for n in (100, 1536, 5 << 30)]
+    ['100 bytes', '1.5 KiB', '5.0 GiB']
+    """
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.1f} {unit}"
+    return f"{size} bytes"
