@@ -111,12 +111,21 @@ def variance(name: str, x: Array, *, axis: Axis, ddof: float, **params: Any) -> 
 
 
 def indices(name: str, shape: Shape, index: Sequence[Any]) -> None:
-    """Index arrays of the host must name elements that exist."""
-    lengths = [0 if part is None or part is Ellipsis else _mask_axes(part) or 1 for part in index]
+    """Index arrays must name elements that exist.
+
+    CuPy lets numbers that do not wrap around. To look for one on a device would mean to wait for it, so only those of
+    the host are looked at; and of masks the shape.
+    """
+    lengths = [0 if part is None or part is Ellipsis else mask_axes(part) or 1 for part in index]
     axis = 0
     for part, length in zip(index, lengths, strict=True):
         if part is Ellipsis:
             axis += len(shape) - sum(lengths)
+        elif mask_axes(part) and part.shape != shape[axis : axis + length]:
+            raise OutOfRangeError(
+                f"{name}: a mask of shape {part.shape} from axis {axis} on does not fit shape {shape}; "
+                "a mask has the sizes of the axes that it stands for"
+            )
         elif isinstance(part, np.ndarray) and part.dtype.kind in "iu" and part.size and axis < len(shape):
             n = shape[axis]
             for found in (int(part.min()), int(part.max())):
@@ -125,7 +134,7 @@ def indices(name: str, shape: Shape, index: Sequence[Any]) -> None:
         axis += length
 
 
-def _mask_axes(part: Any) -> int:
+def mask_axes(part: Any) -> int:
     """How many axes a mask stands for; 0 for what is none."""
     return part.ndim if getattr(part, "dtype", None) == np.bool_ else 0
 

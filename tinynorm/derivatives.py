@@ -42,6 +42,7 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, create_graph: bool
             overwritten, or an operation on the way has a formula that cannot be differentiated again. (What only the
             numbers would tell of such a formula is not looked for on a device.)
         ShapeError: for a grad_output that is missing or has another shape.
+        DeviceError: when they are not all on one device.
 
     >>> import tinynorm as tn
     >>> x = tn.tensor([1.0, 2.0], requires_grad=True)
@@ -53,6 +54,7 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, create_graph: bool
     """
     ys, xs = _tensors("outputs", outputs), _tensors("inputs", inputs)
     sources, targets = [_source("outputs", y) for y in ys], [_source("inputs", x) for x in xs]
+    backend.common_namespace("grad", tuple([t._data for t in (*ys, *xs)]), _numbered(len(ys)))
     given = _per_output(len(ys), isinstance(outputs, Tensor), grad_outputs)
     seeds = [cotangent("grad", "grad_outputs", y, value) for y, value in zip(ys, given, strict=True)]
     needed = _between(topological_order(*sources), targets)
@@ -68,6 +70,11 @@ def _tensors(argument: str, value: Any) -> list[Tensor]:
     if not several or not all(isinstance(t, Tensor) for t in several):
         raise DTypeError(f"grad: {argument} must be a Tensor, or a list, tuple or iterator of Tensors, not {value!r}")
     return several
+
+
+def _numbered(outputs: int) -> Callable[[int], str]:
+    """What the outputs and then the inputs are called."""
+    return lambda i: f"outputs[{i}]" if i < outputs else f"inputs[{i - outputs}]"
 
 
 def _per_output(count: int, alone: bool, grad_outputs: Any) -> Sequence[Any]:

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .backend import as_array, device_of, on_device_of
+from .backend import CPU, as_array, device_of, on_device_of
 from .convert import computed
-from .errors import GraphError, ShapeError
+from .errors import DeviceError, GraphError, ShapeError
 from .failures import reraise
 from .formulas.summation import total
 from .formulas.types import Array, Namespace
@@ -113,10 +113,10 @@ class no_grad(ContextDecorator):
 class Leaf:
     """A tensor that gradients are collected for."""
 
-    __slots__ = ("__weakref__", "depth", "dtype", "grad", "shape")
+    __slots__ = ("__weakref__", "depth", "device", "dtype", "grad", "shape")
 
-    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
-        self.shape, self.dtype, self.depth = shape, dtype, 0
+    def __init__(self, shape: tuple[int, ...], dtype: Any, device: str = CPU) -> None:
+        self.shape, self.dtype, self.device, self.depth = shape, dtype, device, 0
         self.grad: Array | None = None
 
 
@@ -322,12 +322,15 @@ def walk(
 
 def _deliver(cotangents: dict[Source, Array], given: Array) -> None:
     """Add to each leaf's gradient; to none where one of the sums fails."""
-    taken = {id(given)}
-    sums = [
-        (leaf, own(gradient if leaf.grad is None else leaf.grad + gradient, leaf.dtype, taken))
-        for leaf, gradient in cotangents.items()
-        if isinstance(leaf, Leaf)
-    ]
+    taken, sums, device = {id(given)}, [], device_of(given)
+    for leaf, gradient in cotangents.items():
+        if isinstance(leaf, Leaf):
+            if leaf.device != device:
+                raise DeviceError(
+                    f"backward: a leaf of shape {leaf.shape} was used on {device!r} and has gone to {leaf.device!r} "
+                    "since; call backward first, or compute the result anew"
+                )
+            sums.append((leaf, own(gradient if leaf.grad is None else leaf.grad + gradient, leaf.dtype, taken)))
     for leaf, gradient in sums:
         leaf.grad = gradient
 

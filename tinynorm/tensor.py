@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from . import backend, graph, table
-from .checks import broadcast, indices
+from .checks import broadcast, indices, mask_axes
 from .convert import real_array, real_dtype, sizes
 from .errors import DeviceError, DTypeError, GraphError, ShapeError
 from .formulas.types import Array, Axis, Shape
@@ -56,11 +56,11 @@ def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_gra
     """
     given = operand("tensor", data, dtype)
     given._stay("tensor")
-    array = given._data
-    leaf = _leaf("tensor", array, requires_grad)
-    moved = array if device is None else backend.to_device(array, device)
+    array = given._data if device is None else backend.to_device(given._data, device)
     # Always a copy: nothing outside can write to it until it is handed out.
-    return Tensor._wrap(backend.copy(moved), Memory(), leaf)
+    if array is given._data or not array.flags.c_contiguous:
+        array = backend.copy(array)
+    return Tensor._wrap(array, Memory(), _leaf("tensor", array, requires_grad))
 
 
 def as_tensor(data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> "Tensor":
@@ -163,7 +163,7 @@ def _leaf(name: str, array: Array, requires_grad: bool) -> Leaf | None:
             f"{name}: only floating-point tensors can require gradients, not {array.dtype}; "
             "write the numbers as floats or pass dtype=np.float32"
         )
-    return Leaf(array.shape, array.dtype)
+    return Leaf(array.shape, array.dtype, backend.device_of(array))
 
 
 def apply(op: Op, *inputs: Any, **params: Any) -> "Tensor":
@@ -371,6 +371,11 @@ class Tensor:
                 f"Tensor.data: a tensor that requires a gradient keeps its shape and dtype, {leaf.shape} {leaf.dtype}; "
                 f"got {array.shape} {array.dtype}"
             )
+        if leaf is not None and leaf.device != backend.device_of(array):
+            raise DeviceError(
+                f"Tensor.data: a tensor that requires a gradient stays on its device, {leaf.device!r}; got an array on "
+                f"{backend.device_of(array)!r}. On another device it is another tensor, made by .to(...)"
+            )
         if leaf is not None and not getattr(array.flags, "writeable", True):
             array = backend.copy(array)  # an optimizer will want to write to it
         self._data, self._guard = array, None
@@ -523,7 +528,8 @@ class Tensor:
         """Be there from now on, as the object it is."""
         if array is not self._data:
             self._data, self._block, self._guard = array, None, None
-            self.grad = grad
+            if isinstance(self._source, Leaf):
+                self._source.device, self._source.grad = self.device, grad
 
     # Arithmetic: recorded
 
@@ -709,13 +715,16 @@ def _plain_part(name: str, part: Any, array: Array) -> Any:
 
 
 def _index_there(name: str, index: Any, array: Array) -> Any:
-    """The index with all its arrays on the array's device.
+    """The index for an array on a device, with all that it holds there, and numbers in place of masks.
 
-    CuPy lets a number that is out of range wrap around, and to look for one there would mean to wait for the device; so
-    only what comes from the host is looked at.
+    How many elements a mask takes is known only once it has been counted, which for a mask on the device means to wait.
+    With numbers, that is so here and not once more in the backward.
     """
     parts = index if isinstance(index, tuple) else (index,)
     indices(name, array.shape, parts)
-    device = backend.device_of(array)
-    moved = tuple([backend.to_device(part, device) if backend.is_array(part) else part for part in parts])
-    return moved if isinstance(index, tuple) else moved[0]
+    device, moved = backend.device_of(array), []
+    with backend.on_device_of(array, name):
+        for part in parts:
+            numbers = backend.namespace(part).nonzero(part) if mask_axes(part) else (part,)
+            moved += [backend.to_device(n, device) if backend.is_array(n) else n for n in numbers]
+    return tuple(moved) if isinstance(index, tuple) or len(moved) > 1 else moved[0]
