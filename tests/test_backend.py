@@ -437,7 +437,7 @@ def test_a_users_operation_is_refused_as_well(two_gpus):
 def test_a_gradient_on_another_device_is_refused(two_gpus):
     w = tn.tensor([1.0, 2.0], device="cuda", requires_grad=True)
     y = w * 2.0
-    with pytest.raises(tn.errors.DeviceError, match=r"backward: gradient is on 'cpu', the tensor on 'cuda:0'"):
+    with pytest.raises(tn.errors.DeviceError, match=r"backward: .*gradient: float64\[2\] on 'cpu' and the tensor: fl"):
         y.backward(np.ones(2))
     assert w.grad is None
 

@@ -2,6 +2,10 @@
 
 The backend is a property of each array, never of the process: NumPy arrays live on the device "cpu", CuPy arrays on
 "cuda:0", "cuda:1" and so on. CuPy is imported only when a device is asked for by name.
+
+A copy from a device to the host waits until the device has done all that it was asked to do. So the library makes none
+but those that are asked for: by ``.numpy()``, ``.item()``, ``.to("cpu")`` and ``state_dict()``, by ``float(t)``,
+``bool(t)`` and whatever else makes a number or text of a Tensor, and by a mask on the device as an index.
 """
 
 import sys
@@ -81,6 +85,8 @@ def to_device(array: Array, device: str) -> Array:
     cupy = _cupy(device)
     if index >= cupy.cuda.runtime.getDeviceCount():
         raise DeviceError(f"device {device!r} is not there: this machine has {cupy.cuda.runtime.getDeviceCount()}")
+    if array.dtype.char == "g":
+        raise DTypeError(f"device {device!r} has no {array.dtype}; convert it first, with .astype(np.float64)")
     with _on(index, f"a copy of {array.dtype}{list(array.shape)} to {device!r}"):
         return cupy.asarray(array)
 

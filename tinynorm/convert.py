@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from .backend import as_array, is_array
-from .errors import ArgumentError, DTypeError, ShapeError
-from .formulas.types import Array
+from .backend import as_array, is_array, is_device_array
+from .errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from .formulas.types import Array, Namespace
 
 
 def real_dtype(name: str, dtype: Any) -> np.dtype[Any]:
@@ -48,14 +48,18 @@ def _plain(name: str, array: Array) -> Array:
     return array.view(np.ndarray) if isinstance(array, np.ndarray) and type(array) is not np.ndarray else array
 
 
-def computed(name: str, what: str, value: Any) -> Array:
-    """What a formula returned, if it is an array of real numbers or can become one."""
+def computed(name: str, what: str, value: Any, xp: Namespace) -> Array:
+    """What a formula returned, if it is an array of real numbers of the module that it was given, or can become one."""
     try:
         array = as_array(value)
     except ValueError as error:
         raise ArgumentError(f"{name}: {what} is no array ({error})") from error
     if array.dtype.kind not in "fiub":
         raise DTypeError(f"{name}: {what} must be an array of real numbers, not {type(value).__name__} {array.dtype}")
+    if xp is not np and not is_device_array(array):
+        raise DeviceError(
+            f"{name}: {what} is on the host, but the inputs are on a device; compute it with xp's functions, not np's"
+        )
     return array
 
 

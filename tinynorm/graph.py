@@ -246,7 +246,7 @@ class Node:
         return tuple(
             None
             if source is None or gradient is None
-            else fit(name, self.xp, computed(f"backward: {name}", "a gradient", gradient), source)
+            else fit(name, self.xp, computed(f"backward: {name}", "a gradient", gradient, self.xp), source)
             for source, gradient in zip(self.sources, gradients, strict=True)
         )
 
@@ -357,10 +357,11 @@ def replay(root: Source, values: dict[Source, Array]) -> Array:
         values: arrays to use in place of those recorded.
     """
     known = dict(values)
-    for node in inputs_first(root):
-        if node not in known:
-            inputs = node.inputs_from(known, lambda guard, source: guard.array)
-            known[node], _ = node.op.evaluate(node.xp, inputs, node.needs, node.params)
+    with on_device_of(next(iter(values.values()), None), "replay"):
+        for node in inputs_first(root):
+            if node not in known:
+                inputs = node.inputs_from(known, lambda guard, source: guard.array)
+                known[node], _ = node.op.evaluate(node.xp, inputs, node.needs, node.params)
     return known[root]
 
 

@@ -82,7 +82,7 @@ class Op:
         if self.check is not None:
             self.check(self.name, *inputs, **params)
         y, cache = self.evaluate(xp, inputs, needs, params)
-        return self.rounded(computed(self.name, WHAT, y), inputs), cache
+        return self.rounded(computed(self.name, WHAT, y, xp), inputs), cache
 
     def run_plain(
         self, arrays: Sequence[Any], needs: tuple[bool, ...], params: dict[str, Any]

@@ -141,8 +141,7 @@ def cotangent(name: str, argument: str, y: "Tensor", value: Any) -> "Tensor":
         raise ShapeError(f"{name}: {argument} has shape {given.shape}, but must have the tensor's, {y.shape}")
     if given.dtype.kind not in "fiu":
         raise DTypeError(f"{name}: {argument} must hold real numbers, not {given.dtype}")
-    if given.device != y.device:
-        raise DeviceError(f"{name}: {argument} is on {given.device!r}, the tensor on {y.device!r}")
+    backend.common_namespace(name, (given._data, y._data), (argument, "the tensor").__getitem__)
     return given.astype(y.dtype)
 
 
@@ -659,7 +658,8 @@ class Tensor:
         if self._source is not None:
             raise GraphError("__dlpack__: a tensor that requires a gradient stays here; pass .detach()")
         self._memory.expose()
-        return self._data.__dlpack__(**options)
+        with backend.on_device_of(self._data, "__dlpack__"):
+            return self._data.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack's numbers for the kind of device, and for the device."""

@@ -4,6 +4,7 @@ The stand-in refuses an allocation or a kernel when it is asked to, and so does 
 """
 
 import contextlib
+import sys
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def refuse(cupy):
 
     if hasattr(cupy, "machine"):
         return of_the_stand_in
-    if cupy.cuda.runtime.getDeviceProperties(0)["name"] != b"CuPy on the CPU":
+    if "cupy_on_cpu" not in sys.modules:
         pytest.skip("a GPU fails when it likes")
     return of_the_real_one
 
@@ -57,13 +58,15 @@ class Step:
 
     def __init__(self):
         rng = np.random.default_rng(0)
-        self.model = tn.nn.PreNormMLP(5, 4, depth=1, out_features=3, norm="layer", rng=0, device="cuda")
+        layers = (tn.nn.Linear(5, 4, rng=0), tn.nn.RMSNorm(4), tn.nn.GELU(), tn.nn.Dropout(0.2, rng=0))
+        self.model = tn.nn.Sequential(*layers, tn.nn.Linear(4, 3, rng=0)).to("cuda")
         self.x = tn.tensor(rng.normal(size=(6, 5)).astype(np.float32), device="cuda")
         self.classes = tn.tensor(np.arange(6) % 3, device="cuda")
         self.parameters = list(self.model.parameters())
 
     def __call__(self):
-        F.cross_entropy(F.dropout(self.model(self.x), 0.2, rng=0), self.classes).backward()
+        self.model[3].rng = np.random.default_rng(0)
+        F.cross_entropy(self.model(self.x), self.classes).backward()
 
 
 def counted(cupy, what, call):
@@ -111,7 +114,8 @@ def test_a_model_moves_or_loads_as_a_whole_or_not_at_all(cupy, refuse, change, h
         model(tn.tensor(np.ones((2, 5), np.float32), device=home)).sum().backward()
         return model
 
-    last = counted(cupy, "allocation", lambda model=fresh(): change(model))
+    model = fresh()
+    last = counted(cupy, "allocation", lambda: change(model))
     if hasattr(cupy, "machine"):
         assert (last > 0) == ((change, home) in [(move, "cpu"), (load, "cuda:0")])
     model = fresh()
@@ -143,8 +147,10 @@ def test_out_of_memory_says_what_asked_for_how_much_and_what_is_free(cupy, refus
     message = str(caught.value)
     assert message.startswith(f"{name}")
     for words in (
-        "'cuda:0' is out of memory: asked for 32.0 KiB, ", " GiB are free. Take smaller batches", "CuPy says: Out of mem"
-    ):  # fmt: skip
+        "'cuda:0' is out of memory: asked for 32.0 KiB, ",
+        " GiB are free. Take smaller",
+        "CuPy says: Out of",
+    ):
         assert words in message
     assert isinstance(caught.value, MemoryError)
     assert t.grad is None

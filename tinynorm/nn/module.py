@@ -155,7 +155,7 @@ class Module:
         loaded: dict[int, tuple[str, Parameter, np.ndarray[Any, Any]]] = {}
         for key in [key for key in own if key in state]:
             parameter, value = own[key], state[key]
-            array = value.numpy() if isinstance(value, Tensor) else value
+            array = to_device(value._data if isinstance(value, Tensor) else value, CPU)
             if not isinstance(array, (np.ndarray, np.generic)):
                 problems.append(f"{key} is a {type(value).__name__}, not an array")
             elif (array.shape, array.dtype) != (parameter.shape, parameter.dtype):
