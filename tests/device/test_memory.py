@@ -159,7 +159,9 @@ def test_out_of_memory_says_what_asked_for_how_much_and_what_is_free(cupy, refus
 def test_a_device_that_is_gone_is_told_with_cupys_words(cupy, refuse):
     t = tn.tensor([1.0, 2.0], device="cuda", requires_grad=True)
     with (
-        pytest.raises(DeviceError, match=r"^exp: 'cuda:0' failed\. What lies there is lost .* CuPy says: (?i:cuda_?error)"),
+        pytest.raises(
+            DeviceError, match=r"^exp: 'cuda:0' failed\. What lies there is lost .* CuPy says: (?i:cuda_?error)"
+        ),
         refuse("launch", 1),
     ):
         tn.exp(t)
