@@ -23,6 +23,7 @@ from .formulas.types import Array, Namespace
 CPU = "cpu"
 HERE: AbstractContextManager[Any] = nullcontext()  # the host has one device
 NO_DEVICE = 100  #: cudaErrorNoDevice
+OLD_DRIVER = (35, 803, 804)  #: cudaErrorInsufficientDriver, ...SystemDriverMismatch, ...CompatNotSupportedOnDevice
 DLPACK_CPU, DLPACK_CUDA = 1, 2  #: DLPack's numbers for kinds of devices
 
 
@@ -144,11 +145,13 @@ def _cupy(device: str) -> Any:
     try:
         found = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        if error.status != NO_DEVICE:
+        if error.status in OLD_DRIVER:
             raise DeviceError(
                 f"device {device!r} is not there: CuPy cannot work with the CUDA driver ({error}); install a newer "
                 "driver, or CuPy for an older CUDA"
             ) from error
+        if error.status != NO_DEVICE:
+            reraise("a look for devices", device, error)
         found = 0
     if found == 0:
         raise DeviceError(f'device {device!r} is not there: the CUDA driver finds no GPU; use device="cpu"')

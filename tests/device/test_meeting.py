@@ -93,9 +93,22 @@ def test_derivatives_are_taken_on_one_device(cupy):
         tn.gradcheck(lambda a, b: a * b, [tn.tensor(np.ones(2)), tn.tensor(np.ones(2), device="cuda")])
 
 
-def test_gradcheck_runs_on_a_device(cupy):
+CHECKED = {
+    "rms_norm": lambda x: F.rms_norm(x, 3),
+    "layer_norm": lambda x: F.layer_norm(x, 3),
+    "rms_norm_variant": lambda x: F.rms_norm(x, 3, partial=0.5, eps_mode="outside"),
+    "log_softmax": F.log_softmax,
+    "logsumexp": lambda x: tn.logsumexp(x, axis=1),
+    "var": lambda x: tn.var(x, axis=1),
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_gradcheck_runs_on_a_device_and_complex_steps_with_it(cupy, name):
+    """By default it takes complex steps as well as differences, where formulas mend complex numbers, too."""
+    x = np.array([[1.0, -2.0, 0.5]])
     for device in [f"cuda:{i}" for i in range(min(2, cupy.cuda.runtime.getDeviceCount()))]:
-        assert tn.gradcheck(lambda x: F.rms_norm(x, 2), [tn.tensor(np.array([[1.0, -2.0]]), device=device)])
+        assert tn.gradcheck(CHECKED[name], [tn.tensor(x, device=device)])
 
 
 def test_what_a_tensor_holds_stays_on_its_device(cupy):

@@ -172,6 +172,16 @@ def test_a_device_that_is_gone_is_told_with_cupys_words(cupy, refuse):
     assert t.grad is None
 
 
+def test_a_device_that_is_gone_is_told_where_one_is_looked_for_too(cupy, refuse):
+    if not hasattr(cupy, "machine"):
+        pytest.skip("here only kernels fail")
+    t = tn.tensor([1.0], device="cuda")
+    with refuse("launch", 1):
+        for call in (lambda: tn.exp(t), lambda: t.numpy(), lambda: t.item(), lambda: t.to("cuda:1"), lambda: repr(t)):
+            with pytest.raises(DeviceError, match=r"'cuda:?\d?' failed\. What lies there is lost"):
+                call()
+
+
 def test_what_the_error_hides_is_its_cause(cupy, refuse):
     with pytest.raises(OutOfMemoryError) as caught, refuse("allocation", 1):
         tn.tensor([1.0], device="cuda")

@@ -15,6 +15,8 @@ works because a formula
 
 - imports nothing of the library and no array module of its own,
 - is analytic wherever the mathematics is: x·x, never abs(x)²; branches are chosen by comparing real parts,
+- decides by numbers through `where` alone, and asks whether there are any to decide by through `looking.some`, since on
+  a device an ``if`` would wait for them,
 - writes to nothing that came in: inputs, cotangents (which may be stride-0 views) and caches,
 - does not undo broadcasting: the engine sums each gradient to its input's shape, and does so in one place.
 
