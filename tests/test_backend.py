@@ -78,7 +78,11 @@ def on_device(function):
         return type(value)(map(bare, value)) if isinstance(value, (tuple, list)) else value
 
     def run(*arguments, **options):
-        result = function(*map(bare, arguments), **{k: bare(v) for k, v in options.items()})
+        return there(function(*map(bare, arguments), **{k: bare(v) for k, v in options.items()}))
+
+    def there(result):
+        if type(result) is tuple:
+            return tuple(map(there, result))
         return DeviceArray(np.asarray(result), CURRENT[-1]) if isinstance(result, (np.ndarray, np.generic)) else result
 
     return run

@@ -19,7 +19,7 @@ import pytest
 
 import tinynorm as tn
 from tinynorm import functional as F
-from tinynorm import graph
+from tinynorm import graph, recorded
 from tinynorm.testing.cases import CASES
 
 GraphError, ShapeError, DTypeError = tn.errors.GraphError, tn.errors.ShapeError, tn.errors.DTypeError
@@ -1050,6 +1050,26 @@ def test_a_running_product_of_a_users_own(rng):
     for n in (1, 2, 5, 8):
         x = leaf(rng.uniform(0.5, 1.5, (2, n)))
         check_orders((op(x) * rng.normal(size=(2, n))).sum(), [x], [0.3 * rng.normal(size=(2, n))])
+
+
+def test_a_power_of_two_and_what_it_leaves(rng):
+    """x = m 2ⁿ. The exponents are constants, and m has the slope 2⁻ⁿ."""
+
+    def forward(xp, x):
+        size = xp.abs(x)
+        scale = xp.ldexp(xp.ones_like(size), xp.frexp(size)[1])
+        return x * x * scale, (x, scale)
+
+    op = user_op("scaled", forward, lambda xp, dy, cache: dy * (2.0 * cache[0] * cache[1]))
+    x = leaf(np.array([0.7, -1.4, 0.3, -0.6]))  # far from the next power of two
+    check_orders((tn.sin(op(x)) * rng.normal(size=4)).sum(), [x], [0.1 * rng.normal(size=4)])
+    values = np.array([3e38, 1e-38, -0.75, 5.0, 0.0, 1e-44], np.float32)
+    m, n = recorded.frexp(t := leaf(values))
+    known = np.frexp(values)
+    assert (m.numpy().tolist(), n.numpy().tolist()) == (known[0].tolist(), known[1].tolist())
+    assert recorded.ldexp(m, n).numpy().tolist() == values.tolist()
+    (slope,) = tn.grad(m[:-1].sum(), t)
+    assert slope.numpy().tolist() == [*np.ldexp(1.0, -known[1][:-1]).tolist(), 0.0]
 
 
 def test_a_formula_that_draws_random_numbers_is_refused(rng):

@@ -67,6 +67,23 @@ any, all = _constant("any"), _constant("all")
 # What formulas need besides
 
 
+def frexp(x: Any) -> tuple[Tensor, Tensor]:
+    """m and n with x = m 2ⁿ and ½ ≤ |m| < 1. The exponents n are integers, and constants."""
+    array = operand("frexp", x)._data
+    with backend.on_device_of(array, "frexp"):
+        n = backend.as_array(backend.namespace(array).frexp(array)[1])
+        return ldexp(x, fresh(-n)), fresh(n)
+
+
+def ldexp(x: Any, n: Tensor) -> Tensor:
+    """x 2ⁿ, in two steps, since 2ⁿ may be out of range where x 2ⁿ is not"""
+    x, xp = operand("ldexp", x), backend.namespace(n._data)
+    with backend.on_device_of(n._data, "ldexp"):
+        one, half = xp.ones(n.shape, x.dtype), n._data // 2
+        powers = [fresh(backend.as_array(xp.ldexp(one, part))) for part in (half, n._data - half)]
+    return multiply(multiply(x, powers[0]), powers[1])
+
+
 def asarray(x: Any, dtype: Any = None) -> Tensor:
     """x itself, as a Tensor; in another dtype where one is given."""
     return operand("asarray", x, dtype)

@@ -37,19 +37,14 @@ def fits(r: Array) -> Array:
 
 
 def row_scale(xp: Namespace, x: Array, fine: Array, axis: Axes, least: Any) -> Array:
-    """For each row a power of two near max|x|, but not far below `least`; 1 for those that are fine.
+    """For each row the power of two below max|x|, but not far below `least`; 1 for those that are fine.
 
-    It is found by comparisons alone, so that it is a constant to whoever differentiates.
+    An exponent is an integer, so the power is a constant to whoever differentiates.
     """
     size = xp.maximum(xp.max(xp.abs(x), axis=axis, keepdims=True), least)
     one = xp.ones_like(size)
-    size = xp.where(fine | (size == 0.0), one, size)
-    scale = one
-    for k in range(6 if x.dtype.char in "fF" else 9, -1, -1):
-        step = 2.0**2**k  # 2⁶⁴, 2³², …, 4, 2
-        scale = xp.where(size >= scale * step, scale * step, scale)
-        scale = xp.where(size <= scale / step, scale / step, scale)
-    return scale
+    _, exponent = xp.frexp(xp.where(fine | (size == 0.0), one, size))
+    return xp.ldexp(one, exponent - 1)
 
 
 def reciprocal(xp: Namespace, root: Array) -> Array:
