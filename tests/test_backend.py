@@ -14,6 +14,7 @@ import pytest
 
 import tinynorm as tn
 from tinynorm import backend
+from tinynorm.failures import device_failure
 
 F = tn.functional
 
@@ -520,3 +521,60 @@ def test_an_optimizer_takes_parameters_of_one_device(two_gpus):
             match=r"^Adam: parameter 0 is on 'cpu' and parameter 1, of shape \(1, 1\), on 'cuda:1'",
         ):
             tn.optim.Adam(params)
+
+
+# A device that fails
+
+
+class CUDADriverError(CUDARuntimeError):
+    """As CuPy's, for what the driver refuses, such as a kernel's launch."""
+
+
+class CUBLASError(CUDARuntimeError):
+    """As CuPy's, for what its matrix products refuse."""
+
+
+@pytest.mark.parametrize(("kind", "status"), [(CUDARuntimeError, 2), (CUDADriverError, 2), (CUBLASError, 3)])
+def test_every_way_to_have_no_memory_is_told_as_such(two_gpus, kind, status):
+    cupy = sys.modules["cupy"]
+    cupy.cuda.runtime.memGetInfo = lambda: (3 << 29, 24 << 30)
+    failure = device_failure("matmul", "cuda:1", kind(status, "its own words"))
+    assert type(failure) is tn.errors.OutOfMemoryError
+    assert str(failure).startswith("matmul: 'cuda:1' is out of memory: 1.5 GiB of 24.0 GiB are free. Take smaller")
+    assert str(failure).endswith("CuPy says: its own words")
+
+
+@pytest.mark.parametrize(("kind", "status"), [(CUDARuntimeError, 46), (CUDADriverError, 719), (CUBLASError, 14)])
+def test_all_else_that_a_device_refuses_is_a_failure(two_gpus, kind, status):
+    failure = device_failure("matmul", "cuda:1", kind(status, "its own words"))
+    assert type(failure) is tn.errors.DeviceError
+    assert re.search("^matmul: 'cuda:1' failed.* start it again, from its last .* its own words$", str(failure))
+
+
+def test_a_device_that_does_not_even_tell_what_is_free(two_gpus):
+    def refuse():
+        raise CUDARuntimeError(46, "not now")
+
+    sys.modules["cupy"].cuda.runtime.memGetInfo = refuse
+    failure = device_failure("add", "cuda:0", CUDARuntimeError(2, "full"))
+    assert "'cuda:0' is out of memory: how much is free it does not tell (not now). Take" in str(failure)
+
+
+@pytest.mark.parametrize("error", [MemoryError("NumPy's"), RuntimeError("a formula's"), tn.errors.ShapeError("ours")])
+def test_other_errors_stay_what_they_are(two_gpus, error):
+    assert device_failure("add", "cuda:0", error) is None
+
+    @tn.op("mine")
+    def mine(xp, a):
+        return a * 1.0, None
+
+    @mine.backward
+    def _(xp, dy, cache):
+        raise error
+
+    for device in ("cpu", "cuda:1"):
+        t = tn.tensor([1.0], device=device, requires_grad=True)
+        with pytest.raises(type(error)) as caught:
+            mine(t).sum().backward()
+        assert caught.value is error
+        assert t.grad is None

@@ -48,7 +48,7 @@ def _free(device: str) -> str:
         with cupy.cuda.Device(int(device.partition(":")[2])):
             free, total = cupy.cuda.runtime.memGetInfo()
     except RuntimeError as error:  # a device in such a state may refuse this, too
-        return f"and how much is free it does not tell ({error})"
+        return f"how much is free it does not tell ({error})"
     return f"{readable(free)} of {readable(total)} are free"
 
 
