@@ -353,8 +353,8 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
     if axis is None:
         source, axis = source.reshape(-1), 0
     checks.one_axis("take", source._data, axis=axis)
-    index = plain_index("take", chosen, source._data)
-    return apply(table.take, source, index=(slice(None),) * (axis % source.ndim) + (index,))
+    index = (*(slice(None),) * (axis % source.ndim), chosen)
+    return apply(table.take, source, index=plain_index("take", index, source._data))
 
 
 # Products

@@ -163,6 +163,13 @@ def test_what_is_not_there_is_refused_before_cupy_would_take_something_else(cupy
         tensors()[1][index]
 
 
+def test_take_looks_along_its_own_axis(cupy):
+    t = tn.tensor(np.arange(6.0).reshape(1, 2, 3), device="cuda")
+    assert tn.take(t, [2, 0], axis=2).numpy().tolist() == [[[2.0, 0.0], [5.0, 3.0]]]
+    with pytest.raises(OutOfRangeError, match=r"take: index 2 does not exist on axis 1 of shape \(1, 2, 3\)"):
+        tn.take(t, 2, axis=1)
+
+
 def test_masks_take_on_a_device_what_they_take_on_the_host(cupy):
     rng = np.random.default_rng(0)
     host = rng.normal(size=(3, 4, 2))
