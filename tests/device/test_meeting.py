@@ -49,16 +49,6 @@ def test_the_operation_and_its_operands_are_named(cupy, name):
     assert 'bring them together first, for example with .to("cuda:0")' in message
 
 
-def test_two_devices_are_as_far_apart_as_one_and_the_host(cupy):
-    if cupy.cuda.runtime.getDeviceCount() < 2:
-        pytest.skip("this machine has one GPU")
-    first, second = tn.tensor([1.0], device="cuda:0"), tn.tensor([1.0], device="cuda:1")
-    with pytest.raises(DeviceError, match=r"multiply: .*a: float32\[1\] on 'cuda:1' and b: float32\[1\] on 'cuda:0'"):
-        second * first
-    with pytest.raises(DeviceError, match="getitem: the index is on 'cuda:1', the tensor on 'cuda:0'"):
-        first[tn.tensor([0], device="cuda:1")]
-
-
 COTANGENTS = {
     "backward": lambda y, w, v: y.backward(v),
     "grad": lambda y, w, v: tn.grad(y, w, v),
@@ -93,22 +83,11 @@ def test_derivatives_are_taken_on_one_device(cupy):
         tn.gradcheck(lambda a, b: a * b, [tn.tensor(np.ones(2)), tn.tensor(np.ones(2), device="cuda")])
 
 
-CHECKED = {
-    "rms_norm": lambda x: F.rms_norm(x, 3),
-    "layer_norm": lambda x: F.layer_norm(x, 3),
-    "rms_norm_variant": lambda x: F.rms_norm(x, 3, partial=0.5, eps_mode="outside"),
-    "log_softmax": F.log_softmax,
-    "logsumexp": lambda x: tn.logsumexp(x, axis=1),
-    "var": lambda x: tn.var(x, axis=1),
-}
-
-
-@pytest.mark.parametrize("name", CHECKED)
-def test_gradcheck_runs_on_a_device_and_complex_steps_with_it(cupy, name):
+def test_gradcheck_runs_on_any_device(cupy):
     """By default it takes complex steps as well as differences, where formulas mend complex numbers, too."""
     x = np.array([[1.0, -2.0, 0.5]])
     for device in [f"cuda:{i}" for i in range(min(2, cupy.cuda.runtime.getDeviceCount()))]:
-        assert tn.gradcheck(CHECKED[name], [tn.tensor(x, device=device)])
+        assert tn.gradcheck(lambda x: F.rms_norm(x, 3), [tn.tensor(x, device=device)])
 
 
 def test_what_a_tensor_holds_stays_on_its_device(cupy):
