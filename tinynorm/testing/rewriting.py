@@ -12,7 +12,7 @@ from typing import Any
 
 from ..op import Formula
 
-HOW = ("special", "summation", "rescue", "centred", "_by_halves")
+HOW = ("special", "summation", "looking", "rescue", "centred", "_by_halves")
 """Modules and functions among the formulas that say how something is computed with few roundings, which no gradient
 shows. They are not planted with faults; leaving them out is a fault of their callers."""
 
