@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import tinynorm as tn
 from tinynorm import table
+from tinynorm.formulas.losses import Targets
 from tinynorm.kernels.sums import column_sums
 
 F = tn.functional
@@ -189,11 +190,12 @@ def test_which_inputs_relu_and_cross_entropy_take():
     assert serves(table.relu, x[0, 0, ...])
     assert not serves(table.relu, x.T)
     assert not serves(table.relu, x.astype(int))
-    q = np.eye(96, 256)
-    assert serves(table.cross_entropy, x, q=q, divisor=1.0)
-    assert not serves(table.cross_entropy, x[:0], q=q[:0], divisor=1.0)
-    assert not serves(table.cross_entropy, x, q=q.astype(np.float32), divisor=1.0)
-    assert not serves(table.cross_entropy, x, q=0.0 * q, divisor=1.0)
+    target = Targets(np, np.arange(96), np.ones(256), None, 0.0)
+    assert serves(table.cross_entropy, x, target=target, divisor=1.0)
+    assert not serves(table.cross_entropy, x[:0], target=target._replace(index=np.arange(0)), divisor=1.0)
+    assert not serves(table.cross_entropy, x, target=target._replace(weight=np.ones(256, np.float32)), divisor=1.0)
+    assert not serves(table.cross_entropy, x, target=target._replace(weight=np.zeros(256)), divisor=1.0)
+    assert not serves(table.cross_entropy, x, target=target._replace(kept=np.arange(96) > 0), divisor=1.0)
 
 
 def test_sums_over_some_axes_and_of_integers_have_none():

@@ -279,10 +279,8 @@ def same_shape(name: str, **arrays: Array) -> None:
         raise ShapeError(f"{name}: {first} has shape {a.shape} and {second} {b.shape}; they must be equal")
 
 
-def class_targets(
-    name: str, argument: str, scores: Array, target: Array, weight: Array | None, ignore_index: int
-) -> None:
-    """scores (C,), (N, C) or (N, C, ...), one class index for each row, in 0 ... C − 1 or `ignore_index`."""
+def class_targets(name: str, argument: str, scores: Array, target: Array, weight: Array | None) -> None:
+    """scores (C,), (N, C) or (N, C, ...), one integer for each row, one weight for each class."""
     if scores.ndim == 0:
         raise ShapeError(f"{name}: {argument} is a scalar; it must have shape (C,), (N, C) or (N, C, ...)")
     axis = 0 if scores.ndim == 1 else 1
@@ -296,6 +294,10 @@ def class_targets(
         )
     if weight is not None and weight.shape != (classes,):
         raise ShapeError(f"{name}: weight has shape {weight.shape}, but there are {classes} classes")
+
+
+def class_numbers(name: str, classes: int, target: Array, weight: Array | None, ignore_index: int) -> None:
+    """Classes in 0 ... C − 1 or `ignore_index`, and weights that are not negative."""
     if weight is not None and not (weight >= 0).all():
         raise ArgumentError(f"{name}: weight must hold one number >= 0 for each class")
     if target.size == 0 or (target.min() >= 0 and target.max() < classes):

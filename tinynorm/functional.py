@@ -9,7 +9,7 @@ import numpy as np
 
 from . import backend, checks, table
 from .convert import sizes
-from .formulas.losses import target_distribution
+from .formulas.losses import Targets
 from .op import Op
 from .options import choice, finite, fraction, integer, nonnegative
 from .random import Rng, generator
@@ -273,7 +273,10 @@ def cross_entropy(
     Raises:
         OutOfRangeError: for a class that does not exist.
         DTypeError: for a target that is not of integers.
-        ArgumentError: for the mean over no rows.
+        ArgumentError: for a negative weight, and for the mean over no rows.
+
+    On a device nothing is looked at, since each look would wait for a copy to the host. There a class that does not
+    exist and a negative weight make the loss of their rows nan, and so is the mean over no rows.
 
     >>> import tinynorm as tn
     >>> round(tn.functional.cross_entropy([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]], [0, 2]).item(), 4)
@@ -336,21 +339,40 @@ def _class_loss(
     checks.constant(name, weight=weight)
     w = None if weight is None else weight._data
     xp = backend.common_namespace(name, (scores._data, target._data, w))
-    checks.class_targets(name, argument, scores, target._data, w, ignored)
+    checks.class_targets(name, argument, scores, target._data, w)
+    if xp is np:
+        checks.class_numbers(name, scores.shape[min(scores.ndim - 1, 1)], target._data, w, ignored)
     if scores.ndim > 2:  # (N, C, ...) to (N, ..., C)
         scores = scores.transpose(0, *range(2, scores.ndim), 1)
     dtype = np.promote_types(scores.dtype, np.float32)  # the target need not be rounded to float16
     with backend.on_device_of(scores._data):
         per_class = xp.ones(scores.shape[-1], dtype) if w is None else w.astype(dtype)
         kept = target._data != ignored
-        kept = None if xp.all(kept) else kept
-        q = target_distribution(xp, target._data, per_class, kept, label_smoothing=label_smoothing)
-        divisor = None if reduction == "none" else 1.0
-        if reduction == "mean":
-            counted = target._data if kept is None else target._data[kept]
-            divisor = float(counted.size if w is None else xp.sum(per_class[counted], dtype=np.float64))
-            checks.positive_weight(name, divisor)
-    return apply(op, scores, q=q, divisor=divisor)
+        if xp is np:
+            kept = None if kept.all() else kept
+        elif w is not None:
+            per_class = xp.where(per_class >= 0, per_class, np.nan)
+        # The indices are copied: the backward needs them as they are now.
+        targets = Targets(xp, target._data.astype(np.int64), per_class, kept, label_smoothing)
+        divisor = _divisor(name, reduction, targets, w is not None)
+    return apply(op, scores, target=targets, divisor=divisor)
+
+
+def _divisor(name: str, reduction: str, targets: Targets, weighted: bool) -> Any:
+    """What the sum over rows is divided by, None where there is no sum. On a device a mean's stays there, unseen."""
+    if reduction != "mean":
+        return None if reduction == "none" else 1.0
+    xp, index, weight, kept, _ = targets
+    if weighted:
+        total = targets.total_weight()
+    elif kept is None:
+        total = index.size
+    else:
+        total = xp.sum(kept, dtype=float)
+    if xp is not np:
+        return total.astype(weight.dtype)
+    checks.positive_weight(name, float(total))
+    return float(total)
 
 
 def _activate(op: Op, x: Any, **params: Any) -> Tensor:

@@ -1,7 +1,7 @@
 """Losses: one value per row, or their sum over a divisor, which is how a sum (1) and a mean (n) are both written.
 
 A row's target is a distribution q over the classes: one-hot for a plain class index, spread out under label smoothing,
-scaled by class weights, all zeros for an ignored row. `target_distribution` writes all four as one array, so that each
+scaled by class weights, all zeros for an ignored row. `Targets.distribution` writes all four as one array, so that each
 loss has one formula.
 
 Cross-entropy, derivation. ℓ = −Σ_c q_c log p_c with log p_c = z_c − log Σ_k e^(z_k). Since
@@ -12,68 +12,101 @@ Cross-entropy, derivation. ℓ = −Σ_c q_c log p_c with log p_c = z_c − log 
 the familiar softmax − target when q sums to 1.
 """
 
+from math import nan
+from typing import Any, NamedTuple
+
 from .activations import log_probabilities
+from .looking import some
 from .summation import total
 from .types import Array, Forward, Namespace
 
 LIKELY = 0.75  #: from here on p − 1 has lost digits
 
 
-def target_distribution(
-    xp: Namespace, target: Array, weight: Array, kept: Array | None, *, label_smoothing: float
-) -> Array:
-    """q = (1 − s) w_t · onehot(t) + (s / C) w, zero where a row is not kept
+class Targets(NamedTuple):
+    """Which class each row belongs to, and how much that counts.
 
-    `target` holds class indices of any shape (of any value in rows that are not kept), `weight` one value per class,
-    `kept` a truth for each row, or None where all are; q gets the classes as a last axis.
+    Args:
+        xp: the module of these arrays. They are constants, and stay plain arrays where the scores are Tensors.
+        index: integers, the class t of each row, of any shape; of any value in rows that are not kept.
+        weight: w, one number for each of the C classes.
+        kept: a truth for each row, or None where all are.
+        label_smoothing: s.
     """
-    classes = weight.shape[0]
-    q = xp.where(target[..., None] == xp.arange(classes), (1.0 - label_smoothing) * weight, xp.zeros_like(weight))
-    if label_smoothing:
-        q = q + label_smoothing / classes * weight
-    return q if kept is None else xp.where(kept[..., None], q, xp.zeros_like(weight))
+
+    xp: Namespace
+    index: Array
+    weight: Array
+    kept: Array | None
+    label_smoothing: float
+
+    def distribution(self) -> Array:
+        """q = (1 − s) w_t · onehot(t) + (s / C) w, zero where a row is not kept, nan where its class does not exist
+
+        q gets the classes as a last axis.
+        """
+        xp, t, w, kept, s = self
+        classes, nothing = w.shape[0], xp.zeros_like(w)
+        q = xp.where(t[..., None] == xp.arange(classes), (1.0 - s) * w, nothing)
+        if s:
+            q = q + s / classes * w
+        strange = (t < 0) | (t >= classes)
+        if kept is not None:
+            q, strange = xp.where(kept[..., None], q, nothing), strange & kept
+        return xp.where(strange[..., None], nothing + nan, q) if some(xp, strange) else q
+
+    def total_weight(self) -> Array:
+        """Σ w_t over the rows that are kept, by which a mean divides, in float64"""
+        xp, t, w, kept, _ = self
+        of_rows = w[xp.where((t >= 0) & (t < w.shape[0]), t, 0)]
+        return xp.sum(of_rows if kept is None else xp.where(kept, of_rows, 0), dtype=float)
 
 
-def reduced(xp: Namespace, loss: Array, divisor: float | None) -> Array:
+def reduced(xp: Namespace, loss: Array, divisor: Any) -> Array:
     """Σ ℓ / divisor, or each ℓ where the divisor is None. A float16 result is rounded after the division only."""
     return loss if divisor is None else total(xp, loss) / divisor
 
 
-def spread(dy: Array, divisor: float | None) -> Array:
+def spread(dy: Array, divisor: Any) -> Array:
     """The gradient of each ℓ."""
     return dy if divisor is None else dy / divisor
 
 
-def nll_loss(xp: Namespace, log_p: Array, *, q: Array, divisor: float | None = None) -> Forward:
+def nll_loss(xp: Namespace, log_p: Array, *, target: Targets, divisor: Any = None) -> Forward:
     """ℓ = −Σ_c q_c log p_c, where q_c = 0 silences even log p_c = −∞"""
-    heard = xp.where(q == 0, xp.zeros_like(log_p), log_p)
-    return reduced(xp, -total(xp, q * heard, -1), divisor), (q, divisor)
+    q = target.distribution()
+    return _nll(xp, log_p, q, divisor), (q, divisor)
 
 
-def nll_loss_backward(xp: Namespace, dy: Array, cache: tuple[Array, float | None]) -> Array:
+def nll_loss_backward(xp: Namespace, dy: Array, cache: tuple[Array, Any]) -> Array:
     """∂ℓ/∂ log p_c = −q_c"""
     q, divisor = cache
     return -q * spread(dy, divisor)[..., None]
 
 
-def cross_entropy(xp: Namespace, z: Array, *, q: Array, divisor: float | None = None) -> Forward:
+def _nll(xp: Namespace, log_p: Array, q: Array, divisor: Any) -> Array:
+    heard = xp.where(q == 0, xp.zeros_like(log_p), log_p)
+    return reduced(xp, -total(xp, q * heard, -1), divisor)
+
+
+def cross_entropy(xp: Namespace, z: Array, *, target: Targets, divisor: Any = None) -> Forward:
     """ℓ = −Σ_c q_c log p_c,   p = softmax(z) ; where all q are 0, whatever z may be, even nan, is taken for 0"""
+    q = target.distribution()
     mass = total(xp, q, -1, True)
     ignored = mass == 0
-    if xp.any(ignored):
+    if some(xp, ignored):
         z = xp.where(ignored, xp.zeros_like(z), z)
     log_p, e, total_e = log_probabilities(xp, z, -1)
-    loss, _ = nll_loss(xp, log_p, q=q, divisor=divisor)
-    return loss, (e, total_e, q, mass, divisor)
+    return _nll(xp, log_p, q, divisor), (e, total_e, q, mass, divisor)
 
 
-def cross_entropy_backward(xp: Namespace, dy: Array, cache: tuple[Array, Array, Array, Array, float | None]) -> Array:
+def cross_entropy_backward(xp: Namespace, dy: Array, cache: tuple[Array, Array, Array, Array, Any]) -> Array:
     """z̄ = ℓ̄ (p Σ_c q_c − q)"""
     e, total_e, q, mass, divisor = cache
     p = e / total_e
     dz = p * mass - q
     likely = p > LIKELY
-    if xp.any(likely):
+    if some(xp, likely):
         dz = _balanced(xp, dz, likely)
     return dz * spread(dy, divisor)[..., None]
 

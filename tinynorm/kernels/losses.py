@@ -1,12 +1,13 @@
 """Softmax-cross-entropy in few passes.
 
-With d = z − max z, e = e^d, S = Σ e, a row's mass m = Σ q and the gradient ℓ̄ of its loss,
+With d = z − max z, e = e^d, S = Σ e, the gradient ℓ̄ of a row's loss, and a target q of u = (s / C) w everywhere and
+h = (1 − s) w_t more at the row's class t, of mass m = h + Σ u,
 
-    ℓ = m log S − Σ q d                      forward
-    z̄ = e (m ℓ̄ / S) − q ℓ̄                    backward
+    ℓ = m log S − h d_t − Σ u d              forward
+    z̄ = e (m ℓ̄ / S) − u ℓ̄, less h ℓ̄ at t      backward
 
-The largest e of a row is 1 whatever z is, so log S is log1p of the sum of the others, which keeps its digits where it
-is near 0. Finding where the largest is takes less time than finding what it is.
+so that q is nowhere written out. The largest e of a row is 1 whatever z is, so log S is log1p of the sum of the others,
+which keeps its digits where it is near 0. Finding where the largest is takes less time than finding what it is.
 """
 
 from functools import lru_cache
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formulas.losses import LIKELY, spread
+from ..formulas.losses import LIKELY, Targets, spread
 from ..formulas.types import Array
 from . import buffers
 from .blocks import as_rows, over_rows
@@ -23,35 +24,41 @@ from .kernel import Kernel, Needs, plain
 from .sums import row_sums
 
 
-def _suits(z: Array, *, q: Array, divisor: float | None = None) -> bool:
-    return plain(z) and q.dtype is z.dtype and q.shape == z.shape and q.flags.c_contiguous
+def _suits(z: Array, *, target: Targets, divisor: Any = None) -> bool:
+    return plain(z) and target.kept is None and target.weight.dtype is z.dtype
 
 
-def _forward(needs: Needs, z: Array, *, q: Array, divisor: float | None = None) -> tuple[Array, Any] | None:
-    """ℓ = m log S − Σ q d, or None where a row counts for nothing or a number is not finite"""
-    e = buffers.like(z)
-    scores, shares, into = map(as_rows, (z, q, e))
-    n = len(scores)
-    loss, mass, total_e, top = *(np.empty(n, z.dtype) for _ in range(3)), np.empty(n, np.intp)
-    if not all(over_rows(_rows, (scores, shares, into, loss, mass, total_e, top))):
+def _forward(needs: Needs, z: Array, *, target: Targets, divisor: Any = None) -> tuple[Array, Any] | None:
+    """ℓ = m log S − h d_t − Σ u d, or None where a row counts for nothing or a number is not finite"""
+    _, index, weight, _, s = target
+    e, t = buffers.like(z), index.reshape(-1)
+    scores, into = as_rows(z), as_rows(e)
+    n, classes = scores.shape
+    loss, total_e, top = np.empty(n, z.dtype), np.empty(n, z.dtype), np.empty(n, np.intp)
+    h, u = ((1.0 - s) * weight).take(t), s / classes * weight if s else None
+    mass = h if u is None else h + np.add.reduce(u)
+    if not all(over_rows(_rows, (scores, into, t, h, mass, loss, total_e, top), u)):
         return None
     if divisor is not None:
         loss = np.asarray(np.add.reduce(loss) / divisor)
     elif z.ndim != 2:
         loss = loss.reshape(z.shape[:-1])
-    return loss, (e, total_e, top, q, mass, divisor)
+    return loss, (e, total_e, top, t, h, mass, u, divisor)
 
 
-def _rows(z: Array, q: Array, e: Array, loss: Array, mass: Array, total_e: Array, top: Array) -> bool:
-    at = np.add(_starts(*z.shape), z.argmax(1, top))
+def _rows(
+    z: Array, e: Array, t: Array, h: Array, mass: Array, loss: Array, total_e: Array, top: Array, u: Array | None
+) -> bool:
+    starts, flat = _starts(*z.shape), e.reshape(-1)
+    at = np.add(starts, z.argmax(1, top))
     np.subtract(z, z.take(at)[:, None], e)
-    np.vecdot(q, e, loss)
+    np.multiply(flat.take(starts + t), h, loss)
+    if u is not None:
+        np.add(loss, np.vecdot(e, u), loss)
     np.exp(e, e)
-    flat = e.reshape(-1)
     flat[at] = 0.0
     row_sums(e, total_e)
     flat[at] = 1.0
-    row_sums(q, mass)
     log = np.log1p(total_e)
     np.add(total_e, 1.0, total_e)
     np.multiply(log, mass, log)
@@ -62,21 +69,35 @@ def _rows(z: Array, q: Array, e: Array, loss: Array, mass: Array, total_e: Array
 
 def _backward(dy: Array, cache: Any, needs: Needs) -> tuple[Array]:
     """z̄ = e (m ℓ̄ / S) − q ℓ̄ ; where the two may nearly cancel, from the others: a row's sum is 0"""
-    e, total_e, top, q, mass, divisor = cache
+    e, total_e, top, t, h, mass, u, divisor = cache
     dz, each = buffers.like(e), spread(dy, divisor)
     for_all, for_each = (each, None) if each.ndim == 0 else (None, each.reshape(-1))
-    over_rows(_pull, (*map(as_rows, (e, q, dz)), mass, total_e, top, for_each), for_all)
+    over_rows(_pull, (as_rows(e), as_rows(dz), t, h, mass, total_e, top, for_each), for_all, u)
     return (dz,)
 
 
-def _pull(e: Array, q: Array, dz: Array, mass: Array, total_e: Array, top: Array, for_each: Any, for_all: Any) -> None:
-    factor = np.multiply(mass, for_all if for_each is None else for_each)
+def _pull(
+    e: Array,
+    dz: Array,
+    t: Array,
+    h: Array,
+    mass: Array,
+    total_e: Array,
+    top: Array,
+    for_each: Any,
+    for_all: Any,
+    u: Any,
+) -> None:
+    dy, starts, flat = for_all if for_each is None else for_each, _starts(*dz.shape), dz.reshape(-1)
+    factor = np.multiply(mass, dy)
     np.divide(factor, total_e, factor)
     np.multiply(e, factor[:, None], dz)
-    np.subtract(dz, np.multiply(q, for_all if for_each is None else for_each[:, None]), dz)
+    if u is not None:
+        np.subtract(dz, np.multiply(u, dy if for_each is None else dy[:, None]), dz)
+    flat[starts + t] -= h * dy
     likely = total_e <= 1.0 / LIKELY
     if likely.any():
-        at, flat = np.add(_starts(*dz.shape), top), dz.reshape(-1)
+        at = np.add(starts, top)
         computed = flat.take(at)
         flat[at] = 0.0
         flat[at] = np.where(likely, -row_sums(dz), computed)
