@@ -19,6 +19,7 @@ from .kernels import dense, elementwise, normal
 from .kernels import losses as loss_kernels
 from .kernels import norms as norm_kernels
 from .kernels import softmax as softmax_kernels
+from .kernels.cuda import losses as cuda_losses
 from .kernels.cuda import norms as cuda_norms
 from .op import Op
 
@@ -115,7 +116,11 @@ log_softmax = Op(
 dropout = Op("dropout", activations.dropout, activations.dropout_backward)
 
 cross_entropy = Op(
-    "cross_entropy", losses.cross_entropy, losses.cross_entropy_backward, kernel=loss_kernels.cross_entropy
+    "cross_entropy",
+    losses.cross_entropy,
+    losses.cross_entropy_backward,
+    kernel=loss_kernels.cross_entropy,
+    cuda=cuda_losses.cross_entropy,
 )
 nll_loss = Op("nll_loss", losses.nll_loss, losses.nll_loss_backward)
 mse_loss = Op("mse_loss", losses.mse_loss, losses.mse_loss_backward)

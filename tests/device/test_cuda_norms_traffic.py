@@ -48,10 +48,10 @@ def cupy(monkeypatch):
     return module
 
 
-def counters(cupy, monkeypatch):
-    """Two numbers on the device, to which kernels add the bytes that they load and store."""
+def counters(cupy, monkeypatch, file):
+    """Two numbers on the device, to which the kernels of a file add the bytes that they load and store."""
     both = cupy.zeros(2, np.uint64)
-    text = launch.source(norms.FILE)
+    text = launch.source(file)
     for which, access in enumerate(
         ("pack = *(const Pack<V, vector>*)(from + c);", "*(Pack<V, vector>*)(to + c) = pack;")
     ):
@@ -69,7 +69,7 @@ def test_kernels_read_and_write_each_number_once(cupy, monkeypatch, kind, affine
     rows, width = 300, 64
     arrays, dy = inputs(kind, normal(rows, width), affine), normal(rows, width)
     run(cupy, kind, arrays, dy)
-    both = counters(cupy, monkeypatch)
+    both = counters(cupy, monkeypatch, norms.FILE)
     fast, *_ = run(cupy, kind, arrays, dy)
     assert fast
     loaded, stored = both.tolist()
