@@ -41,14 +41,17 @@ def source(file: str) -> str:
 
 
 @cache
-def _compiled(cupy: Any, text: str, name: str, definitions: tuple[tuple[str, Any], ...]) -> Any:
-    options = ("-std=c++17", *(f"-D{macro}={value}" for macro, value in definitions))
+def _compiled(
+    cupy: Any, text: str, name: str, options: tuple[str, ...], definitions: tuple[tuple[str, Any], ...]
+) -> Any:
+    options = ("-std=c++17", *options, *(f"-D{macro}={value}" for macro, value in definitions))
     return cupy.RawModule(code=text, options=options).get_function(name)
 
 
-def function(file: str, name: str, **definitions: Any) -> Any:
+def function(file: str, name: str, *options: str, **definitions: Any) -> Any:
     """A kernel of a .cu file, compiled when it is first launched: ``function(...)(grid, block, arguments)``.
 
+    Options are the compiler's, definitions are macros.
     Arguments that are numbers must be NumPy's, of the width that the kernel declares.
     """
-    return _compiled(sys.modules["cupy"], source(file), name, tuple(sorted(definitions.items())))
+    return _compiled(sys.modules["cupy"], source(file), name, options, tuple(sorted(definitions.items())))
