@@ -1,12 +1,13 @@
 """Gradients of bounded length."""
 
-from math import inf, isfinite, isnan, nan, sqrt
+from collections.abc import Iterable
+from math import hypot, inf, isfinite, sqrt
 
 import numpy as np
 
-from ..backend import as_array
+from ..backend import as_array, device_of, namespace, on_device_of
 from ..errors import ArgumentError
-from ..formulas.types import Array
+from ..formulas.types import Array, Namespace
 from ..graph import Leaf
 from ..kernels import buffers, enabled
 from ..options import limit
@@ -24,7 +25,8 @@ def clip_grad_norm_(parameters: Parameters, max_norm: float, error_if_nonfinite:
 
     The underscore is PyTorch's: the parameters' gradients change. Each `grad` is bound to a new array; an array that
     somebody holds is not written to. (PyTorch divides by n + 1e-6 instead.) Sums are taken in float64 and scaled, so
-    that float16 and float32 gradients of any size neither overflow nor vanish.
+    that float16 and float32 gradients of any size neither overflow nor vanish. Gradients on a device stay there: n is
+    the one number that is copied to the host.
 
     Args:
         parameters: a module, or an iterable of parameters. Those without a gradient are skipped.
@@ -38,6 +40,7 @@ def clip_grad_norm_(parameters: Parameters, max_norm: float, error_if_nonfinite:
     Raises:
         ArgumentError: for a max_norm that is not above 0, a parameter that comes twice, and a norm that is not finite.
         DTypeError: for anything that is no Tensor.
+        DeviceError: where a device has no memory for the new gradients. All are the old ones then.
 
     Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks" (2013).
 
@@ -62,21 +65,39 @@ def clip_grad_norm_(parameters: Parameters, max_norm: float, error_if_nonfinite:
                 "Pass error_if_nonfinite=False to get the norm back and skip the step"
             )
     elif norm > longest:
-        for leaf in leaves:
-            if leaf.grad is not None:
-                leaf.grad = _scaled(leaf.grad, longest / norm)
+        scaled = [None if leaf.grad is None else _scaled(leaf.grad, longest / norm) for leaf in leaves]
+        for leaf, gradient in zip(leaves, scaled, strict=True):  # once there is memory for all
+            leaf.grad = gradient
     return norm
 
 
 def _norm(gradients: list[Array]) -> float:
-    """s √(Σ (g/s)²), s being the largest |g|: no square overflows, and the largest of them is 1."""
-    if enabled() and _narrow(gradients) and isfinite(squares := _squares(gradients)):
+    """√(Σ g²), brought to the host from each device that there are gradients on."""
+    if enabled() and _on_host(gradients) and _narrow(gradients) and isfinite(squares := _squares(gradients)):
         return sqrt(squares)
-    largest = [float(abs(g).max()) for g in gradients if g.size]
-    if not all(map(isfinite, largest)):
-        return nan if any(map(isnan, largest)) else inf
-    s = max(largest, default=0.0)
-    return s * sqrt(sum(float(((_wide(g) / s) ** 2).sum()) for g in gradients)) if s else 0.0
+    devices: dict[str, list[Array]] = {}
+    for g in gradients:
+        if g.size:
+            devices.setdefault(device_of(g), []).append(g)
+    norms = []
+    for on_it in devices.values():
+        with on_device_of(on_it[0]), np.errstate(all="ignore"):
+            norms.append(float(_scaled_norm(namespace(on_it[0]), on_it)))
+    return hypot(*norms)
+
+
+def _scaled_norm(xp: Namespace, gradients: list[Array]) -> Array:
+    """s √(Σ (g/s)²). With s the largest |g| no square overflows, and the largest of them is 1."""
+    if _narrow(gradients):  # s = 1 will do
+        return xp.sqrt(_total(xp, (xp.square(g, dtype=np.float64) for g in gradients)))
+    largest = xp.stack([abs(g).max().astype(np.float64) for g in gradients]).max()
+    s = xp.where((largest > 0.0) & (largest < inf), largest, 1.0)
+    return s * xp.sqrt(_total(xp, (xp.square(_wide(g) / s) for g in gradients)))
+
+
+def _total(xp: Namespace, arrays: Iterable[Array]) -> Array:
+    """The sum over all, of which only one is there at a time."""
+    return xp.stack([array.sum() for array in arrays]).sum()
 
 
 def _squares(gradients: list[Array]) -> float:
@@ -96,11 +117,16 @@ def _scaled(g: Array, factor: float) -> Array:
     """A new array, g · factor. It is rounded once; twice where g's own dtype holds the factor to all its digits."""
     if enabled() and type(g) is np.ndarray and g.dtype.char in "fd" and factor >= LEAST:
         return np.multiply(g, np.array(factor, g.dtype), buffers.like(g))
-    return as_array((_wide(g) * factor).astype(g.dtype))
+    with on_device_of(g):
+        return as_array((_wide(g) * factor).astype(g.dtype))
+
+
+def _on_host(gradients: list[Array]) -> bool:
+    return all(type(g) is np.ndarray for g in gradients)
 
 
 def _narrow(gradients: list[Array]) -> bool:
-    return all(type(g) is np.ndarray and g.dtype.char in "ef" for g in gradients)
+    return all(g.dtype.char in "ef" for g in gradients)
 
 
 def _wide(g: Array) -> Array:
