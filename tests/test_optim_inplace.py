@@ -11,12 +11,12 @@ import pytest
 from test_backend import DeviceArray, stand_in
 
 import tinynorm as tn
-from tinynorm.errors import DeviceError, GraphError, StateError
+from tinynorm.errors import ArgumentError, DeviceError, GraphError, ShapeError, StateError
 from tinynorm.formulas.types import Array
-from tinynorm.kernels import threads
+from tinynorm.kernels import buffers, threads
 from tinynorm.kernels.blocks import BLOCK
 from tinynorm.optim import SGD, Adam, AdamW, Optimizer, rules
-from tinynorm.optim.bundles import SMALL
+from tinynorm.optim.plan import SMALL
 
 MAKE: dict[str, Callable[[Any], Optimizer]] = {
     "sgd": lambda params: SGD(params, lr=0.1),
@@ -488,6 +488,88 @@ def test_memory_that_became_read_only_is_not_written_to() -> None:
         with pytest.raises(ValueError, match="read-only"):
             optimizer.step()
         np.testing.assert_array_equal(p.data, before)
+
+
+@tn.formulas_only()
+def test_rules_refuse_memory_that_became_read_only_before_anything_moves() -> None:
+    p, q = parameter([1.0, 2.0]), parameter([3.0])
+    p.grad, q.grad = np.ones(2, np.float32), np.ones(1, np.float32)
+    optimizer = Adam([q, p])
+    p.data.flags.writeable = False
+    with pytest.raises(
+        ArgumentError, match=r"^Adam\.step: a parameter, of shape \(2,\), lies in memory that became re"
+    ):
+        optimizer.step()
+    assert (p.data.tolist(), q.data.tolist()) == ([1.0, 2.0], [3.0])
+
+
+class Full:
+    """Memory that is full after so many more arrays."""
+
+    def __init__(self, after: int) -> None:
+        self.left, self.array = after, buffers._array
+
+    def __call__(self, *arguments: Any) -> Array:
+        self.left -= 1
+        if self.left < 0:
+            raise MemoryError
+        return self.array(*arguments)
+
+
+@every
+def test_a_step_without_memory_changes_nothing(
+    make: Callable[[Any], Optimizer], monkeypatch: pytest.MonkeyPatch, restored: None
+) -> None:
+    monkeypatch.setattr(threads, "ENOUGH", 1)
+    tn.set_num_threads(2)
+    twins = Twins(make, [(5,), (2, 3), (SMALL + 1,), (2, BLOCK + 1)])
+    twins.step()
+    for p, q in twins.pairs():
+        p.grad = q.grad = twins.rng.standard_normal(p.shape).astype("f")
+    for after in range(20):
+        with monkeypatch.context() as patch:
+            patch.setattr(buffers, "_array", Full(after))
+            try:
+                twins.optimizer.step()
+                break
+            except MemoryError:
+                twins.check()
+    else:
+        pytest.fail("20 arrays were not enough")
+    assert after > 0
+    with tn.formulas_only():
+        twins.rule.step()
+    twins.check()
+
+
+def test_a_rule_that_fails_for_one_parameter_moves_none() -> None:
+    class Picky(SGD):
+        def update(self, xp: Any, p: Any, g: Any, state: Any, options: Any) -> Any:
+            if p.shape == (2,):
+                raise MemoryError
+            return p - g, {"velocity": g}
+
+    params = [parameter(value) for value in ([1.0], [1.0, 2.0], [3.0, 4.0, 5.0])]
+    optimizer = Picky(params)
+    for p in params:
+        p.grad = np.ones_like(p.data)
+    with pytest.raises(MemoryError):
+        optimizer.step()
+    assert [p.data.tolist() for p in params] == [[1.0], [1.0, 2.0], [3.0, 4.0, 5.0]]
+    assert optimizer.state == {}
+
+
+def test_a_rule_that_makes_another_shape_moves_nothing() -> None:
+    class Short(SGD):
+        def update(self, xp: Any, p: Any, g: Any, state: Any, options: Any) -> Any:
+            return (p - g)[:1], {}
+
+    params = [parameter([1.0]), parameter([1.0, 2.0])]
+    for p in params:
+        p.grad = np.ones_like(p.data)
+    with pytest.raises(ShapeError, match=r"^Short\.update: made values of shape \(1,\) from \(2,\)"):
+        Short(params).step()
+    assert [p.data.tolist() for p in params] == [[1.0], [1.0, 2.0]]
 
 
 def test_an_error_that_numpy_raises_leaves_the_parameter_as_it_was() -> None:

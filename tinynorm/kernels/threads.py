@@ -94,10 +94,15 @@ def get_num_threads() -> int:
     return _team.size
 
 
+def at_once(size: int) -> int:
+    """How many parts of a task on so many elements may run at once: with few, it does not pay to wake a thread."""
+    return _team.size if size >= ENOUGH else 1
+
+
 def each(run: Callable[[T], R], parts: Sequence[T], size: int) -> list[R]:
     """``[run(part) for part in parts]``, by several threads where the arrays have so many elements that it pays."""
-    n = min(_team.size, len(parts))
-    if n == 1 or size < ENOUGH or threading.current_thread().name.startswith("tinynorm"):
+    n = min(at_once(size), len(parts))
+    if n <= 1 or threading.current_thread().name.startswith("tinynorm"):
         return [run(part) for part in parts]
     cuts = [len(parts) * k // n for k in range(n + 1)]
     first, *rest = [parts[low:high] for low, high in pairwise(cuts)]

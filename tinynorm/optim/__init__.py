@@ -1,7 +1,7 @@
 """Optimizers: how parameters move once `backward` has collected their gradients.
 
 Reading order: rules (the formulas), groups, state, optimizer (what all share), sgd, adam, clip, schedule; and the rules
-made fast: inplace, bundles (who is stepped at once) and runner.
+made fast: inplace, bundles (parameters that are stepped at once), plan (who these are) and runner.
 """
 
 from .adam import Adam, AdamW

@@ -7,14 +7,17 @@ gradients or writes parameters goes from one to the next; everything else is one
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import repeat
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..formulas.types import Array
-from ..kernels import buffers
+from ..formulas.types import Array, Shape
+from ..kernels import buffers, threads
+from ..kernels.blocks import BLOCK
 
 Options = Mapping[str, Any]
 Step = Callable[..., None]  #: step(p, g, a, *moments) writes to all but g; p and g are lists, the others `Split`
@@ -27,13 +30,30 @@ class Split(NamedTuple):
     parts: list[Array]
 
 
+class Spare:
+    """Memory for what comes in between, for as many tasks as run at once, made before any of them begins to write."""
+
+    def __init__(self, dtype: Any, size: int) -> None:
+        self.blocks = [buffers.empty((BLOCK,), dtype) for _ in range(threads.at_once(size))]
+
+    @contextmanager
+    def lend(self, shape: Shape) -> Iterator[Array]:
+        """An array of at most BLOCK elements."""
+        block = self.blocks.pop()
+        try:
+            yield block[: prod(shape)].reshape(shape)
+        finally:
+            self.blocks.append(block)
+
+
 class InPlace(NamedTuple):
     """A rule in place.
 
     Args:
         moments: ``moments(options)``, the names of the arrays that are kept.
         counted: whether "step" is kept too.
-        make: ``make(number, t, **options)``, the step number t, where `number` gives constants the arrays' dtype.
+        make: ``make(number, spare, t, **options)``, the step number t, where `number` gives constants the arrays' dtype
+            and `spare` makes a `Spare`.
     """
 
     moments: Callable[[Options], tuple[str, ...]]
@@ -42,10 +62,18 @@ class InPlace(NamedTuple):
 
 
 def _sgd(
-    number: Callable[[float], Array], t: int, *, lr: float, momentum: float, nesterov: bool, weight_decay: float
+    number: Callable[[float], Array],
+    spare: Callable[[], Spare],
+    t: int,
+    *,
+    lr: float,
+    momentum: float,
+    nesterov: bool,
+    weight_decay: float,
 ) -> Step:
     """`rules.sgd`, or `rules.sgd_momentum`"""
     rate, keep, decay = number(lr), number(momentum), number(weight_decay) if weight_decay else None
+    second = spare() if nesterov and weight_decay else None
 
     def plain(p: list[Array], g: list[Array], a: Split) -> None:
         _scaled_gradient(p, g, a, decay, rate)
@@ -57,12 +85,13 @@ def _sgd(
             g = a.parts
         np.multiply(v.whole, keep, v.whole)
         _each(np.add, v.parts, g, v.parts)
-        if not nesterov:
-            np.multiply(v.whole, rate, a.whole)
-        else:
-            ahead = np.multiply(v.whole, keep, a.whole if decay is None else buffers.like(v.whole))
-            _each(np.add, a.parts, g, a.parts) if decay is None else np.add(a.whole, ahead, a.whole)
-            np.multiply(a.whole, rate, a.whole)
+        if second is not None:
+            with second.lend(v.whole.shape) as ahead:
+                np.add(a.whole, np.multiply(v.whole, keep, ahead), a.whole)
+        elif nesterov:
+            np.multiply(v.whole, keep, a.whole)
+            _each(np.add, a.parts, g, a.parts)
+        np.multiply(a.whole if nesterov else v.whole, rate, a.whole)
         _each(np.subtract, p, a.parts, p)
 
     return heavy if momentum else plain
@@ -70,6 +99,7 @@ def _sgd(
 
 def _adam(
     number: Callable[[float], Array],
+    spare: Callable[[], Spare],
     t: int,
     *,
     lr: float,
@@ -104,9 +134,17 @@ def _adam(
     return step
 
 
-def _adamw(number: Callable[[float], Array], t: int, *, lr: float, weight_decay: float, **options: Any) -> Step:
+def _adamw(
+    number: Callable[[float], Array],
+    spare: Callable[[], Spare],
+    t: int,
+    *,
+    lr: float,
+    weight_decay: float,
+    **options: Any,
+) -> Step:
     """`rules.adamw`"""
-    return _adam(number, t, lr=lr, weight_decay=0.0, shrink=1.0 - lr * weight_decay, **options)
+    return _adam(number, spare, t, lr=lr, weight_decay=0.0, shrink=1.0 - lr * weight_decay, **options)
 
 
 def _scaled_gradient(p: list[Array], g: list[Array], a: Split, decay: Array | None, factor: Array) -> None:

@@ -5,6 +5,7 @@ from operator import is_
 from typing import Any
 
 from .. import backend
+from ..errors import ShapeError
 from ..formulas.types import Array, Namespace
 from ..kernels import enabled
 from ..tensor import Tensor
@@ -89,20 +90,45 @@ class Optimizer:
 
         Raises:
             ArgumentError: for an option that was set to something that makes no sense.
-            DeviceError: for a gradient that is not on its parameter's device. Nothing has moved then.
+            DeviceError: for a gradient that is not on its parameter's device, and a device that has no memory left.
             StateError: where something was put into `state` that cannot be what the rule keeps.
+
+        Nothing has moved then: all is computed, or has the memory that it needs, before anything is written. (Only
+        parameters that share memory go one by one.)
         """
         options, rule = self._options(), self.in_place if enabled() else None
-        for p, g, i in self._runner.step(type(self).__name__, rule, self.param_groups, options, self._state):
-            with backend.on_device_of(p._data):
-                self._move(backend.namespace(p._data), p, g, options[i])
+        runner, name = self._runner, type(self).__name__
+        prepared, rest = runner.prepare(name, rule, self.param_groups, options, self._state)
+        moved = []
+        for p, g, i in rest:
+            moved.append(self._moved(p, g, options[i]))
+            if prepared.plan.overlap:  # each must see what the one before has left
+                self._write([moved.pop()])
+        runner.run(prepared, self._state)
+        self._write(moved)
 
-    def _move(self, xp: Namespace, p: Tensor, g: Array, options: Mapping[str, Any]) -> None:
+    def _moved(self, p: Tensor, g: Array, options: Mapping[str, Any]) -> tuple[Tensor, Array, State]:
+        """A parameter's new values and state, by the rule."""
         dtype = state_dtype(p)
-        state = {slot: _on_device(value, p.device) for slot, value in self._state.get(p, {}).items()}
-        values, state = self.update(xp, p._data.astype(dtype, copy=False), g.astype(dtype, copy=False), state, options)
-        self._state[p] = {slot: value if slot == "step" else backend.as_array(value) for slot, value in state.items()}
-        p._overwrite(values.astype(p.dtype, copy=False))
+        with backend.on_device_of(p._data):
+            state = {slot: _on_device(value, p.device) for slot, value in self._state.get(p, {}).items()}
+            old, g = p._data.astype(dtype, copy=False), g.astype(dtype, copy=False)
+            values, state = self.update(backend.namespace(old), old, g, state, options)
+            if values.shape != p.shape:
+                raise ShapeError(f"{type(self).__name__}.update: made values of shape {values.shape} from {p.shape}")
+            state = {slot: value if slot == "step" else backend.as_array(value) for slot, value in state.items()}
+            return p, backend.as_array(values).astype(p.dtype, copy=False), state
+
+    def _write(self, moved: list[tuple[Tensor, Array, State]]) -> None:
+        self._state.update({p: state for p, _, state in moved})
+        try:
+            for p, values, _ in moved:
+                with backend.on_device_of(p._data):
+                    p._overwrite(values)
+        except BaseException:  # a device is lost: all are new, in the arrays that they were computed in
+            for p, values, _ in moved:
+                p.data = values
+            raise
 
     def _options(self) -> list[dict[str, Any]]:
         """Each group's options as they are now, checked."""
@@ -149,6 +175,7 @@ class Optimizer:
 
         Raises:
             StateError: where groups, options or state do not fit. Nothing has been changed then.
+            DeviceError: where a device has no memory for the state. Nothing has been changed then, either.
         """
         name = f"{type(self).__name__}.load_state_dict"
         options, loaded = unpack(name, state, self._members(), list(self.defaults), self.checked, self.slots)

@@ -7,17 +7,19 @@ and their arrays; and the optimizer's `state`, once somebody has got it.
 from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import backend
+from ..errors import ArgumentError
 from ..formulas.types import Array
 from ..kernels import threads
 from ..tensor import Tensor
-from .bundles import NOTHING, Plan, do
+from .bundles import Bundle, do
 from .groups import Group
-from .inplace import InPlace, Options, Step
+from .inplace import InPlace, Options, Spare, Step
+from .plan import NOTHING, Plan
 from .state import State
 
 Move = tuple[Tensor, Array, int]  #: a parameter, its gradient, the number of its group
@@ -43,17 +45,18 @@ class Runner:
         if not self.exposed:
             self.exposed, self.left = True, self.plan.contents()
 
-    def step(
+    def prepare(
         self,
         name: str,
         rule: InPlace | None,
         groups: list[Group],
         options: Sequence[Options],
-        state: dict[Tensor, State],
-    ) -> list[Move]:
-        """Make the steps that can be made in place, if there is a rule for that. Returns the others.
+        state: Mapping[Tensor, State],
+    ) -> tuple["Prepared", list[Move]]:
+        """The steps that can be made in place, if there is a rule for that, with all they need; and the others.
 
-        Raises `DeviceError`, before anything has moved, for a gradient that is not on its parameter's device.
+        Raises `DeviceError` for a gradient that is not on its parameter's device, and `ArgumentError` for a parameter
+        whose memory has become read-only.
         """
         members = [p for group in groups for p in group["params"]]
         gradients: list[Any] = [p.grad for p in members]
@@ -68,14 +71,23 @@ class Runner:
         rest = [(members[i], gradients[i], plan.groups[i]) for i in plan.rest]
         for p, g, _ in rest:
             backend.common_namespace(f"{name}.step", (p._data, g))
-        if rule is not None and plan.bundles:
-            _run(rule, plan, plan.apart(gradients), options)
+            if not getattr(p._data.flags, "writeable", True):
+                raise ArgumentError(
+                    f"{name}.step: a parameter, of shape {p.shape}, lies in memory that became read-only"
+                )
+        if rule is None or not plan.bundles:
+            return Prepared(plan, [], []), rest
+        return _prepared(rule, plan, plan.apart(gradients), options), rest
+
+    def run(self, prepared: "Prepared", state: dict[Tensor, State]) -> None:
+        """Make the steps."""
+        plan = prepared.plan
+        prepared.run()
         if plan is not self.plan:
             state.update(zip(plan.served, plan.entries, strict=True))
             self.plan, self.state = plan, state
         if self.exposed:
             self.left = plan.contents()
-        return rest
 
     def _undisturbed(self, state: Mapping[Tensor, State]) -> bool:
         """Whether what is kept for the parameters is what the last step left there."""
@@ -89,21 +101,42 @@ class Runner:
         )
 
 
-def _run(rule: InPlace, plan: Plan, gradients: list[Array], options: Sequence[Options]) -> None:
-    """Step all bundles."""
+class Prepared(NamedTuple):
+    """A step of all bundles, with all the memory that it needs.
+
+    Args:
+        plan: with the bundles.
+        tasks: what `do` is to do.
+        counts: which step of each bundle it is.
+    """
+
+    plan: Plan
+    tasks: list[tuple[Any, ...]]
+    counts: list[tuple[Bundle, int]]
+
+    def run(self) -> None:
+        """Make it."""
+        for p in self.plan.served:
+            p._memory.version += 1  # before anything is written
+        threads.each(do, self.tasks, self.plan.size)
+        for bundle, t in self.counts:
+            bundle.count(t)
+
+
+def _prepared(rule: InPlace, plan: Plan, gradients: list[Array], options: Sequence[Options]) -> Prepared:
+    prepared = Prepared(plan, [], [])
     steps: dict[Any, Step] = {}
-    tasks: list[tuple[Any, ...]] = []
-    counts = []
+    spares: dict[Any, Spare] = {}
     for bundle, places in plan.bundles:
+        its_gradients = [gradients[i] for i in places]
         group, t, dtype = plan.groups[places[0]], bundle.entries[0].get("step", 0) + 1, bundle.dtype
+        spare = partial(Spare, dtype, plan.size)
         step = steps.get((group, t, dtype))
         if step is None:
-            step = rule.make(partial(np.array, dtype=dtype), t, **options[group])
+            step = rule.make(partial(np.array, dtype=dtype), spare, t, **options[group])
             steps[group, t, dtype] = step
-        tasks += bundle.tasks(step, [gradients[i] for i in places])
-        counts.append(t)
-    for p in plan.served:
-        p._memory.version += 1  # before anything is written
-    threads.each(do, tasks, plan.size)
-    for (bundle, _), t in zip(plan.bundles, counts, strict=True):
-        bundle.count(t)
+        if bundle.scratch is None and dtype not in spares:
+            spares[dtype] = spare()
+        prepared.tasks.extend(bundle.tasks(step, its_gradients, spares.get(dtype)))
+        prepared.counts.append((bundle, t))
+    return prepared
