@@ -1,10 +1,10 @@
-"""Parameters that are stepped in place together, with what is kept for them.
+"""Parameters that are stepped in place together, on the host or on a device, with what is kept for them.
 
 Only moments are gathered in one array: a parameter stays in the memory that it has, which `w.data` hands out, tied
 weights share and users write to, and so does a gradient.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -15,9 +15,12 @@ from ..errors import StateError
 from ..formulas.types import Array
 from ..kernels import buffers
 from ..kernels.blocks import BLOCK, cut
+from ..kernels.cuda import adamw
 from ..tensor import Tensor
-from .inplace import Spare, Split, Step
-from .state import State
+from .inplace import Constants, Options, Spare, Split, Step
+from .state import State, state_dtype
+
+Launch = Callable[[], None]
 
 
 class Bundle:
@@ -73,6 +76,57 @@ class Bundle:
                 entry["step"] = t
 
 
+class DeviceBundle:
+    """All parameters of one dtype on a device that are stepped by Adam. One launch does that, whatever their groups.
+
+    Moments of those that were not stepped so before become views of one array each. The others' stay where they are, so
+    that none has to move when some parameter rests for a step.
+    """
+
+    def __init__(
+        self,
+        members: list[Tensor],
+        groups: list[int],
+        constants: Callable[..., Constants],
+        state: Mapping[Tensor, State],
+        earlier: Iterable[Any],
+    ) -> None:
+        self.members, self.groups, self.values = members, groups, [p._data for p in members]
+        self.constants = constants
+        self.size = sum(p.size for p in members)
+        known = {p: entry for b in earlier if isinstance(b, DeviceBundle) for p, entry in b.still_there()}
+        with backend.on_device_of(self.values[0]):
+            known |= _fresh_entries([p for p in members if p not in known], state)
+            self.entries = [known[p] for p in members]
+            self.m, self.v = [entry["m"] for entry in self.entries], [entry["v"] for entry in self.entries]
+            self.tables = adamw.Tables(self.values, self.m, self.v)
+
+    def still_there(self) -> list[tuple[Tensor, State]]:
+        """The members that have the arrays that they had, and what is kept for them."""
+        members = zip(self.members, self.values, self.entries, strict=True)
+        return [(p, entry) for p, value, entry in members if value is p._data]
+
+    def written(self) -> list[Array]:
+        """What a step writes to."""
+        return [*self.values, *self.m, *self.v]
+
+    def launch(self, options: Sequence[Options], gradients: list[Array]) -> Launch:
+        """The step, with all that it needs already on the device."""
+        rows: dict[tuple[int, int], int] = {}  # for each group and count the place of its constants
+        steps = [(group, entry["step"] + 1) for group, entry in zip(self.groups, self.entries, strict=True)]
+        places = [rows.setdefault(step, len(rows)) for step in steps]
+        table = [self.constants(t, **options[group]) for group, t in rows]
+        with backend.on_device_of(self.values[0]):
+            return self.tables.prepared(gradients, places, table)
+
+    def run(self, launch: Launch) -> None:
+        """Make the step, and count it."""
+        with backend.on_device_of(self.values[0]):
+            launch()
+        for entry in self.entries:
+            entry["step"] += 1
+
+
 def do(task: tuple[Any, ...]) -> None:
     """A part of a step. Who is alone keeps no memory for what comes in between, and is lent some."""
     step, p, g, a, *moments = task
@@ -81,6 +135,23 @@ def do(task: tuple[Any, ...]) -> None:
             step(p, g, _alone(block), *moments)
     else:
         step(p, g, a, *moments)
+
+
+def _fresh_entries(members: list[Tensor], state: Mapping[Tensor, State]) -> dict[Tensor, State]:
+    """What Adam keeps for parameters on a device. All m are parts of one array, and so are all v."""
+    if not members:
+        return {}
+    entries: dict[Tensor, State] = {p: {"step": state.get(p, {}).get("step", 0)} for p in members}
+    dtype, xp = state_dtype(members[0]), backend.namespace(members[0]._data)
+    unit = adamw.ALIGNMENT // dtype.itemsize
+    starts = [*accumulate([-(-p.size // unit) * unit for p in members], initial=0)]
+    for name in ("m", "v"):
+        whole = xp.zeros(starts[-1], dtype)
+        for (p, entry), start in zip(entries.items(), starts, strict=False):
+            part = entry[name] = whole[start : start + p.size].reshape(p.shape)
+            if state.get(p):
+                part[...] = _kept(state[p], name, p._data)
+    return entries
 
 
 def _kept(state: State, name: str, value: Array) -> Array:
@@ -93,7 +164,7 @@ def _kept(state: State, name: str, value: Array) -> Array:
             f"step: the state of a parameter of shape {value.shape} must hold {name!r}, an array of that shape, not "
             f"{found}; to begin anew, delete the parameter's entry"
         )
-    return backend.to_device(kept, backend.CPU)
+    return backend.to_device(kept, backend.device_of(value))
 
 
 def _alone(array: Array) -> Split:

@@ -30,6 +30,19 @@ class Split(NamedTuple):
     parts: list[Array]
 
 
+class Constants(NamedTuple):
+    """What a step of Adam multiplies by and adds, in the order of `Constants` in kernels/cuda/adamw.cu."""
+
+    shrink: float
+    decay: float
+    keep1: float
+    new1: float
+    keep2: float
+    new2: float
+    least: float
+    rate: float
+
+
 class Spare:
     """Memory for what comes in between, for as many tasks as run at once, made before any of them begins to write."""
 
@@ -54,11 +67,14 @@ class InPlace(NamedTuple):
         counted: whether "step" is kept too.
         make: ``make(number, spare, t, **options)``, the step number t, where `number` gives constants the arrays' dtype
             and `spare` makes a `Spare`.
+        constants: ``constants(t, **options)``, those of the step number t, for the rules that
+            `tinynorm.kernels.cuda.adamw` has as well.
     """
 
     moments: Callable[[Options], tuple[str, ...]]
     counted: bool
     make: Callable[..., Step]
+    constants: Callable[..., Constants] | None = None
 
 
 def _sgd(
@@ -97,27 +113,29 @@ def _sgd(
     return heavy if momentum else plain
 
 
-def _adam(
-    number: Callable[[float], Array],
-    spare: Callable[[], Spare],
-    t: int,
-    *,
-    lr: float,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
-    shrink: float = 1.0,
-) -> Step:
-    """`rules.adam`, after p ← p · shrink"""
+def _adam_constants(
+    t: int, *, lr: float, betas: tuple[float, float], eps: float, weight_decay: float, shrink: float = 1.0
+) -> Constants:
+    """Of `rules.adam`, after p ← p · shrink"""
     (beta1, beta2), unbiased = betas, (1.0 - betas[1] ** t) ** 0.5
-    decay, smaller = number(weight_decay) if weight_decay else None, number(shrink)
-    keep1, new1, keep2, new2 = map(number, (beta1, 1.0 - beta1, beta2, (1.0 - beta2) ** 0.5 / (1.0 - beta1)))
-    least, rate = number(eps * unbiased), number(lr * unbiased / (1.0 - beta1**t))
+    new1, new2 = 1.0 - beta1, (1.0 - beta2) ** 0.5 / (1.0 - beta1)
+    rate = lr * unbiased / (1.0 - beta1**t)
+    return Constants(shrink, weight_decay, beta1, new1, beta2, new2, eps * unbiased, rate)
+
+
+def _adamw_constants(t: int, *, lr: float, weight_decay: float, **options: Any) -> Constants:
+    """Of `rules.adamw`"""
+    return _adam_constants(t, lr=lr, weight_decay=0.0, shrink=1.0 - lr * weight_decay, **options)
+
+
+def _adam(number: Callable[[float], Array], constants: Constants) -> Step:
+    """`rules.adam`, after p ← p · shrink"""
+    smaller, decay, keep1, new1, keep2, new2, least, rate = map(number, constants)
 
     def step(p: list[Array], g: list[Array], a: Split, first: Split, second: Split) -> None:
-        if shrink != 1.0:
+        if constants.shrink != 1.0:
             _each(np.multiply, p, repeat(smaller), p)
-        _scaled_gradient(p, g, a, decay, new1)
+        _scaled_gradient(p, g, a, decay if constants.decay else None, new1)
         x, m, v = a.whole, first.whole, second.whole
         np.multiply(m, keep1, m)
         np.add(m, x, m)
@@ -132,19 +150,6 @@ def _adam(
         _each(np.subtract, p, a.parts, p)
 
     return step
-
-
-def _adamw(
-    number: Callable[[float], Array],
-    spare: Callable[[], Spare],
-    t: int,
-    *,
-    lr: float,
-    weight_decay: float,
-    **options: Any,
-) -> Step:
-    """`rules.adamw`"""
-    return _adam(number, spare, t, lr=lr, weight_decay=0.0, shrink=1.0 - lr * weight_decay, **options)
 
 
 def _scaled_gradient(p: list[Array], g: list[Array], a: Split, decay: Array | None, factor: Array) -> None:
@@ -171,10 +176,12 @@ def _velocity(options: Options) -> tuple[str, ...]:
     return ("velocity",) if options["momentum"] else ()
 
 
-def _two_means(options: Options) -> tuple[str, ...]:
-    return ("m", "v")
+def _with_two_means(constants: Callable[..., Constants]) -> InPlace:
+    def make(number: Callable[[float], Array], spare: Callable[[], Spare], t: int, **options: Any) -> Step:
+        return _adam(number, constants(t, **options))
+
+    return InPlace(lambda options: ("m", "v"), True, make, constants)
 
 
 sgd = InPlace(_velocity, False, _sgd)
-adam = InPlace(_two_means, True, _adam)
-adamw = InPlace(_two_means, True, _adamw)
+adam, adamw = map(_with_two_means, (_adam_constants, _adamw_constants))

@@ -10,10 +10,11 @@ import numpy as np
 from .. import backend
 from ..formulas.types import Array
 from ..kernels.blocks import BLOCK
+from ..kernels.cuda import launch
 from ..kernels.kernel import plain
 from ..memory import owner
 from ..tensor import Tensor
-from .bundles import Bundle
+from .bundles import Bundle, DeviceBundle
 from .inplace import InPlace
 from .state import State
 
@@ -34,22 +35,27 @@ class Plan:
         members: list[Tensor],
         gradients: list[Any],
         state: Mapping[Tensor, State],
-        earlier: Sequence[Bundle],
+        earlier: Sequence[Bundle | DeviceBundle],
     ) -> None:
         rule, names, sizes, _ = self.circumstances = circumstances
         self.members, self.values = members, [p._data for p in members]
         self.groups = [i for i, size in enumerate(sizes) for _ in range(size)]  # for each member its group's number
-        self.bundles: list[tuple[Bundle, list[int]]] = []  # with their members' places among all
+        self.bundles: list[tuple[Bundle | DeviceBundle, list[int]]] = []  # with their members' places among all
         moved = [i for i, g in enumerate(gradients) if g is not None]
         self.overlap = _overlap([self.values[i] for i in moved])  # then each must see what the one before has left
         if rule is not None and not self.overlap:
-            alone = {b.members[0]: b for b in earlier if len(b.members) == 1}
-            for places in self._together(moved, gradients, state):
+            alone = {b.members[0]: b for b in earlier if isinstance(b, Bundle) and len(b.members) == 1}
+            for places in self._on_host(moved, gradients, state):
                 its_members, its_names = [members[i] for i in places], names[self.groups[places[0]]]
                 bundle = alone.get(its_members[0]) if len(places) == 1 else None
                 if bundle is None or bundle.names != its_names or bundle.values[0] is not its_members[0]._data:
                     bundle = Bundle(its_members, its_names, rule.counted, state)
                 self.bundles.append((bundle, places))
+            if rule.constants is not None:
+                for places in self._on_devices(moved, gradients):
+                    its_members, its_groups = [members[i] for i in places], [self.groups[i] for i in places]
+                    its_bundle = DeviceBundle(its_members, its_groups, rule.constants, state, earlier)
+                    self.bundles.append((its_bundle, places))
         bundles = [bundle for bundle, _ in self.bundles]
         self.size = sum([bundle.size for bundle in bundles])
         self.served = [p for bundle in bundles for p in bundle.members]
@@ -82,7 +88,7 @@ class Plan:
         """All that is kept for those that are served, as the very objects."""
         return [*chain.from_iterable(map(dict.values, self.entries))]
 
-    def _together(
+    def _on_host(
         self, moved: Sequence[int], gradients: Sequence[Any], state: Mapping[Tensor, State]
     ) -> list[list[int]]:
         """Where those stand that are stepped in place on the host: each large one alone, small ones with their like."""
@@ -103,6 +109,21 @@ class Plan:
             places.append(i)
             open_ones[like] = places, size + p.size
         return together
+
+    def _on_devices(self, moved: Sequence[int], gradients: Sequence[Any]) -> list[list[int]]:
+        """Where those stand that a kernel steps on a device, with all their like."""
+        together: dict[Any, list[int]] = {}
+        for i in moved:
+            p, g = self.members[i]._data, gradients[i]
+            if backend.is_device_array(p) and _suit(p, g):
+                together.setdefault((p.dtype, p.device.id), []).append(i)
+        return [*together.values()]
+
+
+def _suit(p: Array, g: Array) -> bool:
+    """Whether a kernel can step the parameter as it lies, and by this gradient."""
+    here = launch.available() and backend.device_of(g) == backend.device_of(p)
+    return here and p.flags.c_contiguous and p.dtype.char in launch.TYPES
 
 
 def _in_order(p: Tensor) -> bool:

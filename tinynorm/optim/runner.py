@@ -16,7 +16,7 @@ from ..errors import ArgumentError
 from ..formulas.types import Array
 from ..kernels import threads
 from ..tensor import Tensor
-from .bundles import Bundle, do
+from .bundles import Bundle, DeviceBundle, Launch, do
 from .groups import Group
 from .inplace import InPlace, Options, Spare, Step
 from .plan import NOTHING, Plan
@@ -76,7 +76,7 @@ class Runner:
                     f"{name}.step: a parameter, of shape {p.shape}, lies in memory that became read-only"
                 )
         if rule is None or not plan.bundles:
-            return Prepared(plan, [], []), rest
+            return Prepared(plan, [], [], []), rest
         return _prepared(rule, plan, plan.apart(gradients), options), rest
 
     def run(self, prepared: "Prepared", state: dict[Tensor, State]) -> None:
@@ -106,29 +106,36 @@ class Prepared(NamedTuple):
 
     Args:
         plan: with the bundles.
-        tasks: what `do` is to do.
-        counts: which step of each bundle it is.
+        launches: what those on devices are to run.
+        tasks: what `do` is to do for those on the host.
+        counts: what these count then.
     """
 
     plan: Plan
+    launches: list[tuple[DeviceBundle, Launch]]
     tasks: list[tuple[Any, ...]]
     counts: list[tuple[Bundle, int]]
 
     def run(self) -> None:
-        """Make it."""
+        """Make it, on devices first: on the host nothing can fail any more, while a device may be lost."""
         for p in self.plan.served:
             p._memory.version += 1  # before anything is written
+        for bundle, launch in self.launches:
+            bundle.run(launch)
         threads.each(do, self.tasks, self.plan.size)
-        for bundle, t in self.counts:
-            bundle.count(t)
+        for host_bundle, t in self.counts:
+            host_bundle.count(t)
 
 
 def _prepared(rule: InPlace, plan: Plan, gradients: list[Array], options: Sequence[Options]) -> Prepared:
-    prepared = Prepared(plan, [], [])
+    prepared = Prepared(plan, [], [], [])
     steps: dict[Any, Step] = {}
     spares: dict[Any, Spare] = {}
     for bundle, places in plan.bundles:
         its_gradients = [gradients[i] for i in places]
+        if isinstance(bundle, DeviceBundle):
+            prepared.launches.append((bundle, bundle.launch(options, its_gradients)))
+            continue
         group, t, dtype = plan.groups[places[0]], bundle.entries[0].get("step", 0) + 1, bundle.dtype
         spare = partial(Spare, dtype, plan.size)
         step = steps.get((group, t, dtype))

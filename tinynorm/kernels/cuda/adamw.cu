@@ -1,0 +1,67 @@
+// One step of Adam or AdamW for many parameters in one launch: rules.adam of optim/rules.py, operation by operation.
+//
+// A block takes a chunk of one parameter: CHUNK elements, or what is left of it. Four tables say which, and what is to be
+// done there. Two stay: `chunks` has for each block the parameter's number and the chunk's number in it, `members` has
+// for each parameter where it and its moments lie. Two change from step to step: where the gradients lie, and what the
+// rule multiplies by and adds.
+//
+// Compiled with -fmad=false: a product and a sum that are contracted to one operation round once where the formula
+// rounds twice, and what takes time here is memory, not arithmetic.
+//
+// Defined at compilation:
+//   VALUE    what parameters and gradients are made of
+//   CHUNK    how many elements a block moves        THREADS  of a block
+
+typedef VALUE T;
+typedef Computed<T>::type S;  // what moments are made of, and what is computed in
+constexpr int WIDTH = 16 / sizeof(S);  // elements that are loaded at once
+
+struct Chunk { int member, number; };
+struct Member { T* p; S *m, *v; long long size; };
+struct Gradient { const T* g; long long place; };  // and the place of the parameter's constants
+struct Constants { S shrink, decay, keep1, new1, keep2, new2, least, rate; };
+
+template <class V> __device__ bool aligned(const V* address) {
+  return (unsigned long long)address % sizeof(Pack<V, WIDTH>) == 0;
+}
+
+// One element.
+__device__ void step(T& p, T gradient, S& m, S& v, const Constants& c) {
+  const S x = S(p) * c.shrink;
+  S g = gradient;
+  if (c.decay != 0) g = g + c.decay * x;
+  S part = c.new1 * g;
+  m = c.keep1 * m + part;
+  part = part * c.new2;  // √(1 − β₂) g
+  v = c.keep2 * v + part * part;
+  const S root = sqrt(v);
+  p = x - m / (root + c.least) * c.rate;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+adam(const Member* members, const Chunk* chunks, const Gradient* gradients, const Constants* constants) {
+  const Chunk chunk = chunks[blockIdx.x];
+  const Member member = members[chunk.member];
+  const Gradient gradient = gradients[chunk.member];
+  const Constants c = constants[gradient.place];
+  const long long start = (long long)chunk.number * CHUNK, left = member.size - start;
+  const int n = left < CHUNK ? left : CHUNK;
+  const T* g = gradient.g + start;
+  T* p = member.p + start;
+  S *m = member.m + start, *v = member.v + start;
+
+  int packed = 0;
+  if (aligned(p) && aligned(g) && aligned(m) && aligned(v)) {
+    packed = n - n % WIDTH;
+    for (int i = threadIdx.x * WIDTH; i < packed; i += THREADS * WIDTH) {
+      Pack<T, WIDTH> ps = *(const Pack<T, WIDTH>*)(p + i), gs = *(const Pack<T, WIDTH>*)(g + i);
+      Pack<S, WIDTH> ms = *(const Pack<S, WIDTH>*)(m + i), vs = *(const Pack<S, WIDTH>*)(v + i);
+#pragma unroll
+      for (int k = 0; k < WIDTH; k++) step(ps.number[k], gs.number[k], ms.number[k], vs.number[k], c);
+      *(Pack<T, WIDTH>*)(p + i) = ps;
+      *(Pack<S, WIDTH>*)(m + i) = ms;
+      *(Pack<S, WIDTH>*)(v + i) = vs;
+    }
+  }
+  for (int i = packed + threadIdx.x; i < n; i += THREADS) step(p[i], g[i], m[i], v[i], c);
+}

@@ -1,0 +1,68 @@
+"""A step of Adam or AdamW for many parameters on a device, in one launch.
+
+The rule is `rules.adam` and `rules.adamw` of `tinynorm.optim`, operation by operation, to the same bits as plain CuPy.
+There each parameter takes 14 launches, which together read 18 numbers per element and write 14. Here a step reads p, g,
+m and v and writes p, m and v: 7 numbers per element, the least there can be, and what a launch costs is paid once.
+
+Nothing is gathered for this in one array. Gradients are new arrays after every backward, and parameters are the user's;
+so the kernel reaches each by its address. Where parameters and moments lie is known to the device from the first step
+on, and where the gradients lie, too, if they lie where they lay.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...formulas.types import Array
+from .launch import TYPES, function
+
+ALIGNMENT = 16  #: bytes that a thread loads at once, from an address that they divide
+CHUNK = 4096  #: elements that a block moves: enough for its loads to hide that it looked into two tables first
+THREADS = 256  #: of a block; each moves four packs of 16 bytes
+
+
+class Tables:
+    """What the kernel needs to know of parameters, and of moments of their shapes, that stay where they are.
+
+    All arrays are in C order, on the current device. A parameter that is float16 has moments that are float32.
+    """
+
+    def __init__(self, p: Sequence[Array], m: Sequence[Array], v: Sequence[Array]) -> None:
+        cupy, self.dtype = sys.modules["cupy"], m[0].dtype
+        definitions = {"VALUE": TYPES[p[0].dtype.char], "CHUNK": CHUNK, "THREADS": THREADS}
+        self.kernel = function("adamw.cu", "adam", "-fmad=false", **definitions)
+        self.kernel.compile()  # now, as a step that has begun must not fail
+        sizes = np.array([array.size for array in p], np.int64)
+        members = np.stack([*map(_addresses, (p, m, v)), sizes], axis=1)
+        chunks = [(i, k) for i, size in enumerate(sizes) for k in range(-(-size // CHUNK))]
+        self.members, self.chunks = cupy.asarray(members), cupy.asarray(np.array(chunks, np.int32).reshape(-1, 2))
+        self.known, self.gradients = np.zeros(0), None
+
+    def prepared(
+        self, g: Sequence[Array], places: Sequence[int], constants: Sequence[Sequence[float]]
+    ) -> Callable[[], None]:
+        """A step, with all that it needs on the device: to call it allocates nothing.
+
+        Args:
+            g: the gradients.
+            places: for each parameter, which of the constants are its.
+            constants: what the rule multiplies by and adds, in the order of `Constants` in adamw.cu.
+        """
+        cupy = sys.modules["cupy"]
+        g = [cupy.ascontiguousarray(array) for array in g]
+        gradients = np.stack([_addresses(g), np.array(places, np.int64)], axis=1)
+        if not np.array_equal(gradients, self.known):
+            self.known, self.gradients = gradients, cupy.asarray(gradients)
+        arguments = (self.members, self.chunks, self.gradients, cupy.asarray(np.array(constants, self.dtype)))
+
+        def launch(held: Any = g) -> None:  # until it has run, since an address holds nothing
+            if self.chunks.size:
+                self.kernel((len(self.chunks),), (THREADS,), arguments)
+
+        return launch
+
+
+def _addresses(arrays: Sequence[Array]) -> Array:
+    return np.array([array.data.ptr for array in arrays], np.int64)
