@@ -95,7 +95,7 @@ class DeviceBundle:
         self.constants = constants
         self.size = sum(p.size for p in members)
         known = {p: entry for b in earlier if isinstance(b, DeviceBundle) for p, entry in b.still_there()}
-        with backend.on_device_of(self.values[0]):
+        with backend.on_device_of(self.values[0], "step"):
             known |= _fresh_entries([p for p in members if p not in known], state)
             self.entries = [known[p] for p in members]
             self.m, self.v = [entry["m"] for entry in self.entries], [entry["v"] for entry in self.entries]
@@ -116,12 +116,12 @@ class DeviceBundle:
         steps = [(group, entry["step"] + 1) for group, entry in zip(self.groups, self.entries, strict=True)]
         places = [rows.setdefault(step, len(rows)) for step in steps]
         table = [self.constants(t, **options[group]) for group, t in rows]
-        with backend.on_device_of(self.values[0]):
+        with backend.on_device_of(self.values[0], "step"):
             return self.tables.prepared(gradients, places, table)
 
     def run(self, launch: Launch) -> None:
         """Make the step, and count it."""
-        with backend.on_device_of(self.values[0]):
+        with backend.on_device_of(self.values[0], "step"):
             launch()
         for entry in self.entries:
             entry["step"] += 1

@@ -14,6 +14,7 @@ from ..options import limit
 from ..tensor import Tensor
 from .groups import Parameters, tensors
 
+NAME = "clip_grad_norm_"
 BLOCK = 32_768  #: elements of a block, which in float64 fits a second-level cache
 LEAST = 2.0**-126  #: the smallest factor that float32 holds to all its digits
 
@@ -52,16 +53,15 @@ def clip_grad_norm_(parameters: Parameters, max_norm: float, error_if_nonfinite:
     >>> w.grad
     array([0.6, 0.8], dtype=float32)
     """
-    name = "clip_grad_norm_"
-    longest = limit(name, "max_norm", max_norm)
-    members = tensors(name, parameters)
+    longest = limit(NAME, "max_norm", max_norm)
+    members = tensors(NAME, parameters)
     leaves = [p._source for p in members if isinstance(p._source, Leaf)]
     gradients = [leaf.grad for leaf in leaves if leaf.grad is not None]
     norm = _norm(gradients)
     if not isfinite(norm):
         if error_if_nonfinite:
             raise ArgumentError(
-                f"{name}: the norm of the gradients is {norm}{_first_culprit(members)}; nothing was changed. "
+                f"{NAME}: the norm of the gradients is {norm}{_first_culprit(members)}; nothing was changed. "
                 "Pass error_if_nonfinite=False to get the norm back and skip the step"
             )
     elif norm > longest:
@@ -81,7 +81,7 @@ def _norm(gradients: list[Array]) -> float:
             devices.setdefault(device_of(g), []).append(g)
     norms = []
     for on_it in devices.values():
-        with on_device_of(on_it[0]), np.errstate(all="ignore"):
+        with on_device_of(on_it[0], NAME), np.errstate(all="ignore"):
             norms.append(float(_scaled_norm(namespace(on_it[0]), on_it)))
     return hypot(*norms)
 
@@ -117,7 +117,7 @@ def _scaled(g: Array, factor: float) -> Array:
     """A new array, g · factor. It is rounded once; twice where g's own dtype holds the factor to all its digits."""
     if enabled() and type(g) is np.ndarray and g.dtype.char in "fd" and factor >= LEAST:
         return np.multiply(g, np.array(factor, g.dtype), buffers.like(g))
-    with on_device_of(g):
+    with on_device_of(g, NAME):
         return as_array((_wide(g) * factor).astype(g.dtype))
 
 

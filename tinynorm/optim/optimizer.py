@@ -110,7 +110,7 @@ class Optimizer:
     def _moved(self, p: Tensor, g: Array, options: Mapping[str, Any]) -> tuple[Tensor, Array, State]:
         """A parameter's new values and state, by the rule."""
         dtype = state_dtype(p)
-        with backend.on_device_of(p._data):
+        with backend.on_device_of(p._data, f"{type(self).__name__}.step"):
             state = {slot: _on_device(value, p.device) for slot, value in self._state.get(p, {}).items()}
             old, g = p._data.astype(dtype, copy=False), g.astype(dtype, copy=False)
             values, state = self.update(backend.namespace(old), old, g, state, options)
@@ -123,7 +123,7 @@ class Optimizer:
         self._state.update({p: state for p, _, state in moved})
         try:
             for p, values, _ in moved:
-                with backend.on_device_of(p._data):
+                with backend.on_device_of(p._data, f"{type(self).__name__}.step"):
                     p._overwrite(values)
         except BaseException:  # a device is lost: all are new, in the arrays that they were computed in
             for p, values, _ in moved:
