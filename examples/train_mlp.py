@@ -111,7 +111,7 @@ def train(
                 schedule.step()
                 bar.update()
             history.loss.append(ranks.total(total) / seen)
-            history.accuracy.append(accuracy(model, split.x_test, split.y_test, args.device))
+            history.accuracy.append(accuracy(model, split.x_test, split.y_test, args.device, ranks))
             bar.set_postfix(loss=f"{history.loss[-1]:.3f}", accuracy=f"{history.accuracy[-1]:.4f}")
     return history
 
@@ -127,13 +127,13 @@ def parts(x: np.ndarray, y: np.ndarray, n: int) -> Iterator[tuple[np.ndarray, np
     return ((xs, ys) for xs, ys in zip(np.array_split(x, n), np.array_split(y, n), strict=True) if len(ys))
 
 
-def accuracy(model: tn.nn.Module, x: np.ndarray, y: np.ndarray, device: str) -> float:
-    """The share of images whose largest logit is that of their class."""
-    right = 0
+def accuracy(model: tn.nn.Module, x: np.ndarray, y: np.ndarray, device: str, ranks: tn.parallel.Ranks) -> float:
+    """The share of images whose largest logit is that of their class; each rank looks at some."""
+    own, right = ranks.share(len(y)), 0
     with tn.no_grad():
-        for xb, yb in tn.data.batches(x, y, 1024, shuffle=False):
+        for xb, yb in tn.data.batches(x[own], y[own], 1024, shuffle=False):
             right += int((model(tn.as_tensor(xb, device=device)).numpy().argmax(axis=1) == yb).sum())
-    return right / len(y)
+    return ranks.total(right) / len(y)
 
 
 def look_inside(model: tn.nn.PreNormMLP, split: Split, device: str) -> list[Scale]:
@@ -173,12 +173,13 @@ def plot(file: str, history: History, rows: list[Scale], title: str) -> None:
 def main() -> None:
     """Load, train, test, look inside, draw."""
     args = arguments()
+    ranks = tn.parallel.connect() if args.data_parallel else tn.parallel.alone()
+    args.device = ranks.device(args.device)
     rng = np.random.default_rng(args.seed)
     split = load(args, rng)
     model = tn.nn.PreNormMLP(
         split.x_train.shape[1], args.width, args.depth, 10, norm=args.norm, rng=rng, device=args.device
     )
-    ranks = tn.parallel.connect() if args.data_parallel else tn.parallel.alone()
     ranks.replicate(model)
     history = train(model, split, args, rng, ranks)
     if ranks.rank > 0:  # one is enough to tell

@@ -111,6 +111,11 @@ def from_dlpack(value: Any) -> Array:
         raise DTypeError(f"from_dlpack: {type(value).__name__} cannot be shared: {error}") from error
 
 
+def device_count() -> int:
+    """How many GPUs there are. Where there is none, `DeviceError` says what is missing."""
+    return int(_cupy("cuda").cuda.runtime.getDeviceCount())
+
+
 def why_no_device() -> str | None:
     """Why nothing can run on a GPU here; None where it can. A module that stands in for CuPy counts."""
     try:

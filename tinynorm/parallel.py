@@ -7,15 +7,19 @@ another update wherever shares are not equally large, as in the last batch of an
     mpiexec -n 4 python -m mpi4py examples/train_mlp.py --data-parallel
 
 Under ``python -m mpi4py``, a rank that fails ends all; under plain ``python`` the others would wait for it forever.
+
+The Allreduce is MPI's, on the host; or NCCL's, where each rank has a GPU to itself. docs/parallel.md has what it costs,
+and how far NCCL was tested.
 """
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import backend
-from .errors import ArgumentError, StateError
+from .errors import ArgumentError, DeviceError, MissingExtraError, StateError
 from .extras import optional
 from .formulas.types import Array
 from .nn import Module
@@ -24,6 +28,10 @@ from .tensor import Tensor
 
 __all__ = ["Ranks", "alone", "connect"]
 
+# Row counts go around among float32 numbers, which count to 2²⁴ only; as two digits of this base, they are exact up to
+# 2³⁶ rows on 4096 ranks.
+BASE = 4096
+
 
 def connect() -> "Ranks":
     """The processes that ``mpiexec`` has started together, this one among them.
@@ -31,7 +39,7 @@ def connect() -> "Ranks":
     Raises:
         MissingExtraError: without mpi4py, or without an MPI library for it.
     """
-    return Ranks(optional("mpi4py.MPI", "mpi").COMM_WORLD)
+    return Ranks(_mpi().COMM_WORLD)
 
 
 def alone() -> "Ranks":
@@ -49,36 +57,87 @@ class Ranks:
     """Processes that train one model.
 
     Attributes:
-        rank: this one's number, from 0. The one that is 0 does what is to be done once: a log, a progress bar.
+        rank: this one's number, from 0. The one that is 0 does what is to be done once: a log, a progress bar, a
+            checkpoint.
         size: how many there are.
     """
 
     def __init__(self, communicator: Any) -> None:
         self._communicator = communicator
+        self._nccl: Any = None
+        self._home = ""  # the device on which NCCL finds gradients
         self.rank: int = 0 if communicator is None else communicator.Get_rank()
         self.size: int = 1 if communicator is None else communicator.Get_size()
 
-    def replicate(self, model: Module) -> None:
-        """Give all ranks the parameters of rank 0.
+    @property
+    def transport(self) -> str:
+        """What gradients go through: "none" in one process, "mpi", or "nccl", for which `replicate` decides."""
+        if self._communicator is None:
+            return "none"
+        return "mpi" if self._nccl is None else "nccl"
+
+    def device(self, name: str) -> str:
+        """This rank's own device where "cuda" is asked for: the ranks of a host take its GPUs in turn.
+
+        Other names, such as "cpu" or "cuda:1", mean the same on every rank.
 
         Raises:
-            StateError: on every rank, when one has parameters of other names, shapes or dtypes. None has changed then.
+            DeviceError: where there is no GPU.
+
+        >>> alone().device("cpu")
+        'cpu'
         """
+        if name != "cuda" or self._communicator is None:
+            return name
+        host = self._communicator.Split_type(_mpi().COMM_TYPE_SHARED)
+        number = host.Get_rank()
+        host.Free()
+        return f"cuda:{number % backend.device_count()}"
+
+    def replicate(self, model: Module) -> None:
+        """Give all ranks the parameters of rank 0, and compare what they then have.
+
+        Sums go through NCCL from here on, if on every rank all parameters are on a GPU that no other rank uses.
+
+        Raises:
+            StateError: on every rank, when one has parameters of other names, shapes or dtypes: none has changed then.
+                And where values differ although all were sent the same, as parameters do that share memory on one
+                rank only.
+            DeviceError: for parameters on several devices.
+        """
+        own = dict(model.named_parameters())
+        members = list(own.values())
+        device = _common_device("replicate", members)
         if self._communicator is None:
             return
-        own = dict(model.named_parameters())
         described = [(name, p.shape, str(p.dtype)) for name, p in own.items()]
         first = self._communicator.bcast(described)
-        problems = self._communicator.allgather(_difference(first, described))
-        for rank, problem in enumerate(problems):
+        told = self._communicator.allgather((_difference(first, described), _gpu(device, members)))
+        for rank, (problem, _) in enumerate(told):
             if problem:
                 raise StateError(f"replicate: rank {rank} has another model than rank 0: {problem}")
-        for p in own.values():
+        for p in members:
             values = np.ascontiguousarray(backend.to_device(p._data, backend.CPU))
             values = values.copy() if self.rank else values
             self._communicator.Bcast(values.reshape(-1).view(np.uint8))
             if self.rank:
-                p._overwrite(backend.to_device(values, p.device))
+                with backend.on_device_of(p._data):
+                    p._overwrite(backend.to_device(values, device))
+        self._verify(own)
+        self._nccl, gpus = None, [gpu for _, gpu in told]
+        if self.size > 1 and None not in gpus and len(set(gpus)) == self.size:
+            self._nccl, self._home = _connect_gpus(self.size, self.rank, members[0]), device
+
+    def _verify(self, parameters: dict[str, Any]) -> None:
+        checksums = [backend.fingerprint(p._data) for p in parameters.values()]
+        first, *others = self._communicator.allgather(checksums)
+        for rank, found in enumerate(others, 1):
+            for name, here, there in zip(parameters, found, first, strict=True):
+                if here != there:
+                    raise StateError(
+                        f"replicate: {name} of rank {rank} is not what rank 0 sent; if it shares memory with another "
+                        "parameter there, let it do so on every rank or on none"
+                    )
 
     def share(self, rows: int) -> slice:
         """This rank's part of so many rows, all of them in order; the parts differ by one row at most.
@@ -92,39 +151,108 @@ class Ranks:
     def average(self, parameters: Iterable[Tensor], rows: int) -> int:
         """Make gradients of sums over rows those of the mean over all ranks' rows. The number of all rows.
 
+        Which rows a rank takes is its own affair: by `share`, from files of its own, in an order of its own. All must
+        call this equally often, one without rows too.
+
         Args:
             parameters: the same on every rank, in the same order. One that has a gradient on no rank is left without.
             rows: how many of this rank's rows the gradients are sums over; 0 where it had none.
 
         Raises:
             ArgumentError: on every rank, where nobody had any rows.
+            DeviceError: for parameters on several devices, or on another one than when they were replicated.
         """
         rows, members = count("average", "rows", rows, least=0), list(parameters)
-        sizes = [p.size for p in members]
-        flat = np.zeros(sum(sizes) + len(members) + 1, np.result_type(np.float32, *[p.dtype for p in members]))
-        parts = np.split(flat[: sum(sizes)], np.cumsum(sizes)[:-1]) if members else []
-        known = flat[sum(sizes) : -1]  # on how many ranks there is a gradient
-        for i, (p, part) in enumerate(zip(members, parts, strict=True)):
-            if p.grad is not None:
-                part[...], known[i] = backend.to_device(p.grad, backend.CPU).reshape(-1), 1.0
-        flat[-1] = rows
-        if self._communicator is not None:
-            self._communicator.Allreduce(_in_place(), flat)
-        total = int(flat[-1])
+        device = _common_device("average", members)
+        if self._nccl is not None and device != self._home:
+            raise DeviceError(
+                f"average: the parameters are on {device!r}, and were on {self._home!r} when they were replicated; "
+                "replicate a model again that has moved"
+            )
+        if self._communicator is None:
+            sums, total = [p.grad for p in members], rows
+        else:
+            sums, total = self._summed(members, rows)
         if total == 0:
             raise ArgumentError("average: there were no rows, on no rank, and the mean over none is undefined")
-        for p, part, ranks in zip(members, parts, known, strict=True):
-            if ranks:
-                p.grad = _placed(part / flat.dtype.type(total), p)
+        for p, summed in zip(members, sums, strict=True):
+            if summed is not None:
+                p.grad = _quotient(summed, total, p)
         return total
+
+    def _summed(self, members: Sequence[Tensor], rows: int) -> tuple[list[Array | None], int]:
+        """Gradients summed over all ranks, None where none has one, and the number of all rows.
+
+        They go around in one flat array: the gradients one after the other, on how many ranks each parameter has one,
+        and the two digits of the number of rows.
+        """
+        ends = np.cumsum([p.size for p in members], dtype=int).tolist()
+        parts = [slice(end - p.size, end) for p, end in zip(members, ends, strict=True)]
+        size = ends[-1] if ends else 0
+        tail = [float(p.grad is not None) for p in members] + [float(digit) for digit in divmod(rows, BASE)]
+        like = members[0]._data if members else np.empty(0, np.float32)
+        xp = backend.namespace(like)
+        with backend.on_device_of(like):
+            flat = xp.zeros(size + len(tail), np.result_type(np.float32, *[p.dtype for p in members]))
+            for p, part in zip(members, parts, strict=True):
+                if p.grad is not None:
+                    flat[part] = p.grad.reshape(-1)
+            flat[size:] = xp.asarray(np.array(tail, flat.dtype))
+            self._allreduce(flat)
+            *known, high, low = backend.to_device(flat[size:], backend.CPU).tolist()
+        sums = [flat[part] if ranks else None for part, ranks in zip(parts, known, strict=True)]
+        return sums, int(high) * BASE + int(low)
+
+    def _allreduce(self, flat: Array) -> None:
+        """The sum over all ranks, in place."""
+        if self._nccl is not None:
+            self._nccl.all_reduce(flat, flat)
+            return
+        host = backend.to_device(flat, backend.CPU)
+        self._communicator.Allreduce(_mpi().IN_PLACE, host)
+        if host is not flat:
+            flat[...] = backend.to_device(host, backend.device_of(flat))
 
     def total(self, value: float) -> float:
         """The sum of what all ranks give here."""
         return value if self._communicator is None else float(self._communicator.allreduce(value))
 
 
-def _in_place() -> Any:
-    return optional("mpi4py.MPI", "mpi").IN_PLACE
+def _mpi() -> Any:
+    try:
+        return optional("mpi4py.MPI", "mpi")
+    except RuntimeError as error:  # mpi4py's own, over several lines
+        reason = str(error).partition("\n")[0]
+        raise MissingExtraError(
+            f"mpi4py finds no MPI library ({reason}); install one with: pip install 'tinynorm[mpi]'"
+        ) from error
+
+
+def _common_device(name: str, members: Sequence[Tensor]) -> str:
+    devices = sorted({p.device for p in members}) or [backend.CPU]
+    if len(devices) > 1:
+        raise DeviceError(f"{name}: the parameters are on {' and '.join(devices)}; move them to one device first")
+    return devices[0]
+
+
+def _gpu(device: str, members: Sequence[Tensor]) -> str | None:
+    """What tells the parameters' GPU from all others in the network; None where they have none, or CuPy no NCCL."""
+    if device == backend.CPU:
+        return None
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of a library that is not there: MPI serves then
+            from cupy.cuda import nccl
+    except ImportError:
+        return None
+    return f"{_mpi().Get_processor_name()} {members[0]._data.device.pci_bus_id}" if nccl.available else None
+
+
+def _connect_gpus(size: int, rank: int, p: Tensor) -> Any:
+    """NCCL's communicator, between the GPU of p and those of the other ranks."""
+    from cupyx.distributed import init_process_group
+
+    with backend.on_device_of(p._data):
+        return init_process_group(size, rank, use_mpi=True)  # ranks find each other through MPI, not through a port
 
 
 def _difference(first: list[tuple[Any, ...]], own: list[tuple[Any, ...]]) -> str:
@@ -135,5 +263,8 @@ def _difference(first: list[tuple[Any, ...]], own: list[tuple[Any, ...]]) -> str
     return "" if len(first) == len(own) else f"{len(own)} parameters, there {len(first)}"
 
 
-def _placed(mean: Array, p: Tensor) -> Array:
-    return backend.to_device(mean.astype(p.dtype, copy=False).reshape(p.shape), p.device)
+def _quotient(summed: Array, total: int, p: Tensor) -> Array:
+    """The mean, in the parameter's shape and dtype, divided in float32 at least: in float16, 65520 is infinite."""
+    with backend.on_device_of(summed):
+        wide = summed.astype(np.result_type(np.float32, summed.dtype), copy=False) / float(total)
+        return wide.astype(p.dtype, copy=False).reshape(p.shape)
