@@ -101,8 +101,7 @@ class Ranks:
 
         Raises:
             StateError: on every rank, when one has parameters of other names, shapes or dtypes: none has changed then.
-                And where values differ although all were sent the same, as parameters do that share memory on one
-                rank only.
+                And when a parameter did not arrive as it was sent.
             DeviceError: for parameters on several devices.
         """
         own = dict(model.named_parameters())
@@ -135,8 +134,8 @@ class Ranks:
             for name, here, there in zip(parameters, found, first, strict=True):
                 if here != there:
                     raise StateError(
-                        f"replicate: {name} of rank {rank} is not what rank 0 sent; if it shares memory with another "
-                        "parameter there, let it do so on every rank or on none"
+                        f"replicate: {name} of rank {rank} is not what rank 0 sent, to the last bit; the network, or "
+                        "the memory of that rank's host, is at fault"
                     )
 
     def share(self, rows: int) -> slice:
@@ -241,10 +240,11 @@ def _gpu(device: str, members: Sequence[Tensor]) -> str | None:
         return None
     try:
         with warnings.catch_warnings(action="ignore"):  # of a library that is not there: MPI serves then
-            from cupy.cuda import nccl
+            from cupy.cuda import nccl, runtime
     except ImportError:
         return None
-    return f"{_mpi().Get_processor_name()} {members[0]._data.device.pci_bus_id}" if nccl.available else None
+    bus = runtime.deviceGetPCIBusId(members[0]._data.device.id)  # CUDA_VISIBLE_DEVICES gives GPUs other numbers, not it
+    return f"{_mpi().Get_processor_name()} {bus}" if nccl.available else None
 
 
 def _connect_gpus(size: int, rank: int, p: Tensor) -> Any:
