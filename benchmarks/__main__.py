@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import arguments, picture, processes, report
-from .rows import APART, GROUPS, Row, merge
+from .rows import ALONE, APART, GROUPS, Row, merge
 
 
 class Complaint(Exception):
@@ -120,9 +120,9 @@ def show(found: Measured, given: Namespace) -> None:
     if given.markdown:
         report.write_markdown(Path(given.markdown), tables, growth, notes)
     if given.picture:
-        drawn = [line for line in merge(found.rows) if line.row.group != "growth" and line.ratios]
+        drawn = [line for line in merge(found.rows) if line.row.group not in ALONE and line.ratios]
         if not drawn:
-            raise Complaint("there is nothing to draw; growth has a table only")
+            raise Complaint(f"there is nothing to draw; {' and '.join(ALONE)} have tables only")
         picture.draw(given.picture, drawn)
 
 

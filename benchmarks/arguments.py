@@ -10,7 +10,7 @@ from tinynorm.backend import why_no_device
 from tinynorm.errors import MissingExtraError
 
 from . import picture, report
-from .rows import GROUPS
+from .rows import APART, GROUPS
 
 PEERS = ("torch", "jax", "mygrad", "pydynet", "dezero", "autograd")  # by name alone: this process loads none of them
 
@@ -28,9 +28,11 @@ that beside PyTorch divided by what they took of its time, or 1 where that is no
   memory    the peak of a training step, without what the import takes
   import    the import, where NumPy's is done and bytecode is written, as it is from the second start on
   growth    tinynorm over rows, width, depth and batch; with --threads 2, from which size on threads pay
+  parallel  a training step of 2, 3 and 4 ranks, what of it is Allreduce, and on paper for other networks; see
+            docs/parallel.md
   gpu       norms and a training step on a GPU, beside plain CuPy (formulas), a copy there, and PyTorch
 
-The last two are measured only where they are named. The others take about two minutes for each library. After Ctrl-C,
+The last three are measured only where they are named. The others take about two minutes for each library. After Ctrl-C,
 what was measured until then is shown, and written by --json.
 """
 
@@ -78,7 +80,9 @@ def parse(argv: Sequence[str] | None = None) -> Namespace:
     parser = ArgumentParser(
         "python -m benchmarks", description=DESCRIPTION, formatter_class=RawDescriptionHelpFormatter
     )
-    parser.add_argument("groups", nargs="*", metavar="group", help="what to measure; by default all but growth and gpu")
+    parser.add_argument(
+        "groups", nargs="*", metavar="group", help=f"what to measure; by default all but {', '.join(APART)}"
+    )
     parser.add_argument(
         "--against",
         type=libraries,

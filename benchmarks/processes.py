@@ -1,9 +1,13 @@
 """The processes that measure: what to start for a group, and the rows that come back."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,14 +39,28 @@ def runs(group: str, peers: Sequence[str], threads: int, quick: bool) -> Iterato
             yield _worker("pays", threads, quick)
     elif group == "gpu":
         yield _worker("gpu", 1, quick, "--peer", "torch" if "torch" in peers else "")
+    elif group == "parallel":
+        for ranks in (2,) if quick else (2, 3, 4):
+            yield _ranks(ranks, quick)
     else:
         for peer in peers or [""]:
             yield _worker(group, threads, quick, "--peer", peer)
 
 
 def _worker(group: str, threads: int, quick: bool, *options: str) -> Found:
-    command = [sys.executable, "-m", "benchmarks.worker", group, "--threads", str(threads), *options]
-    command = [*command, "--quick"] if quick else command
+    yield from _lines(["benchmarks.worker", group, "--threads", str(threads), *options], threads, quick)
+
+
+def _ranks(ranks: int, quick: bool) -> Found:
+    """So many processes at once, of which one tells."""
+    mpiexec = which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    if mpiexec is None or find_spec("mpi4py") is None:
+        raise Failed("parallel needs mpi4py and mpiexec; install both with: pip install -e '.[mpi]'")
+    yield from _lines(["mpi4py", "-m", "benchmarks.ranks"], 1, quick, mpiexec, "-n", str(ranks))
+
+
+def _lines(module: Sequence[str], threads: int, quick: bool, *launcher: str) -> Found:
+    command = [*launcher, sys.executable, "-m", *module, *(["--quick"] if quick else [])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(threads)) as process:
         assert process.stdout is not None
         try:
@@ -50,7 +68,7 @@ def _worker(group: str, threads: int, quick: bool, *options: str) -> Found:
                 line = json.loads(text)
                 yield row(line["row"]) if "row" in line else line
             if process.wait():
-                raise Failed(f"{' '.join(command[2:])} ended with status {process.returncode}")
+                raise Failed(f"{' '.join([*launcher[1:], '-m', *module])} ended with status {process.returncode}")
         finally:
             process.kill()  # where nobody waits for the rest of its rows
 

@@ -7,7 +7,8 @@ from math import log, prod
 from pathlib import Path
 from typing import Any
 
-from .rows import IMPORT_MILLISECONDS, Line, Row, target
+from .network import RANKS, ROWS, on_paper, parameters
+from .rows import ALONE, IMPORT_MILLISECONDS, Line, Row, target
 
 MARKS = ("<!-- measured: begin -->", "<!-- measured: end -->")
 
@@ -19,7 +20,12 @@ def amount(line: Line) -> str:
         return f"{value / 2**20:.0f} MiB"
     if line.row.group == "import":
         return aim(1e3 * value, IMPORT_MILLISECONDS, ".1f") + " ms"
-    return f"{1e6 * value:.1f} µs" if value < 1e-3 else f"{1e3 * value:.2f} ms"
+    return time(value)
+
+
+def time(seconds: float) -> str:
+    """12.3 µs, or 4.56 ms."""
+    return f"{1e6 * seconds:.1f} µs" if seconds < 1e-3 else f"{1e3 * seconds:.2f} ms"
 
 
 def aim(value: float, bound: float | None, form: str = ".2f") -> str:
@@ -101,14 +107,48 @@ def pays(found: Sequence[Line]) -> str:
     return f"they pay from {size(found[start].row)} on" if start < len(found) else "they pay at none of these sizes"
 
 
+def parallel_cells(lines: Sequence[Line]) -> list[list[str]]:
+    """What Allreduce takes of a step, and how near so many ranks come to as many times the work of one."""
+    table = [["task", "rows × width × blocks", "gradients", "step", "Allreduce", "share", "1 rank", "efficiency"]]
+    for line in lines:
+        step, allreduce, alone = (line.row.found[name] for name in ("tinynorm", "Allreduce", "1 rank"))
+        gradients = f"{4e-6 * parameters(*line.row.size[1:]):.3g} MB"
+        table.append([
+            line.row.task, size(line.row), gradients, time(step), time(allreduce), percent(allreduce / step),
+            time(alone), percent(alone / step),
+        ])  # fmt: skip
+    return table
+
+
+def network_cells(lines: Sequence[Line]) -> list[list[str]]:
+    """The same on paper."""
+    several = [f"{ranks} ranks" for ranks in RANKS]
+    table = [["network", "beside", "width", *several, *(f"rows, {ranks}" for ranks in several)]]
+    for found in on_paper(line.row for line in lines):
+        rows = [f"{max(1.0, rows):.3g}" if rows < 1000 else f"{rows:.0f}" for rows in found.rows]
+        table.append([found.network, found.compute, str(found.width), *map(percent, found.shares), *rows])
+    return table
+
+
+def percent(value: float) -> str:
+    """12.3 %"""
+    return f"{100 * value:.3g} %"
+
+
 def tables(lines: Iterable[Line]) -> list[tuple[str, list[list[str]]]]:
     """Each group's name and cells; and the summary."""
     by_group: dict[str, list[Line]] = {}
     for line in lines:
         by_group.setdefault(line.row.group, []).append(line)
-    found = [(name, growth_cells(group) if name == "growth" else cells(group)) for name, group in by_group.items()]
-    beside = [line for name, group in by_group.items() if name != "growth" for line in group]
-    return [*found, *([("summary", summary(beside))] if beside else [])]
+    forms = {"growth": growth_cells, "parallel": parallel_cells}
+    found = [(name, forms.get(name, cells)(group)) for name, group in by_group.items()]
+    paper = (
+        [(f"on paper: share of a step of {ROWS} rows per rank", network_cells(by_group["parallel"]))]
+        if "parallel" in by_group
+        else []
+    )
+    beside = [line for name, group in by_group.items() if name not in ALONE for line in group]
+    return [*found, *paper, *([("summary", summary(beside))] if beside else [])]
 
 
 def terminal(table: Sequence[Sequence[str]]) -> str:

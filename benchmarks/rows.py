@@ -9,10 +9,13 @@ STEP_SIZES = ((32, 64, 2), (128, 128, 4), (512, 512, 6))  # batch, width, blocks
 MEMORY_SIZE = (512, 512, 6)
 GPU_NORM_SIZES = ((4096, 1024), (8192, 4096), (16384, 768), (65536, 64))
 GPU_STEP_SIZES = ((128, 128, 4), (4096, 1024, 6))
+IN_FEATURES, OUT_FEATURES = 64, 10  # of every model, as for the digits
+PARALLEL_SIZES = tuple((rows, 32 << k, 3) for k in range(6) for rows in (32, 256))  # rows of a rank, width, blocks
 
 FORWARD, BOTH = "forward", "forward + backward"
-GROUPS = ("norms", "linear", "step", "overhead", "memory", "import", "growth", "gpu")
-APART = ("growth", "gpu")  # measured only where they are named
+GROUPS = ("norms", "linear", "step", "overhead", "memory", "import", "growth", "parallel", "gpu")
+ALONE = ("growth", "parallel")  # tinynorm beside itself
+APART = (*ALONE, "gpu")  # measured only where they are named
 
 # A copy reads an array and writes one, as a forward must. A backward reads two, x and the cotangent, and writes one.
 COPIES = {FORWARD: 1.0, BOTH: 2.5}

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_backend import device_context, stand_in
+from test_parallel import of_mpi
 
 import tinynorm as tn
 from benchmarks import __main__ as command
-from benchmarks import arguments, contestants, measures, picture, processes, report, setting
+from benchmarks import arguments, contestants, measures, network, picture, processes, report, setting
 from benchmarks.rows import APART, BOTH, FRAMEWORKS, GROUPS, NORM_SIZES, STEP_SIZES, Line, Row, merge, target
 from tinynorm import bench
 from tinynorm.__main__ import main
@@ -76,6 +77,25 @@ def test_growth_runs_with_threads(tmp_path):
     assert all(("1 thread" in row.found) == (row.task == "RMSNorm, 2 threads") for row in rows)
     assert done.stdout.count("linear is 1") == 4
     assert "they pay" in done.stdout
+
+
+def test_several_processes_run(tmp_path):
+    of_mpi()
+    kept = tmp_path / "parallel.json"
+    done = without_peers("parallel", "--json", str(kept))
+    (row,) = (Row(*fields) for fields in json.loads(kept.read_text(encoding="utf-8"))["rows"])
+    assert row[:4] == ("parallel", "training step, 2 ranks", [32, 32, 3], 1)
+    assert row.found.keys() == {"tinynorm", "1 rank", "Allreduce"}
+    assert all(value > 0 for value in row.found.values())
+    assert "efficiency" in done.stdout
+    assert [done.stdout.count(n.name) for n in (*network.NETWORKS, network.NVLINK)] == [1, 1, 2, 1]
+    assert "÷" not in done.stdout
+
+
+def test_several_processes_need_mpi(monkeypatch):
+    monkeypatch.setattr(processes, "which", lambda name, path: None)
+    with pytest.raises(processes.Failed, match=r"parallel needs mpi4py and mpiexec; .* '\.\[mpi\]'"):
+        list(*processes.runs("parallel", [], 1, True))
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
@@ -183,7 +203,7 @@ def test_growth_alone_has_no_picture(tmp_path, monkeypatch, capsys):
     rows = [measured("growth", "x", (n,), tinynorm=1.0 * n) for n in (1, 2)]
     kept.write_text(json.dumps({"rows": rows, "settings": [], "quick": False}), encoding="utf-8")
     assert command.main(["--read", str(kept), "--picture", str(tmp_path / "bars.png")]) == 2
-    assert "growth has a table only" in capsys.readouterr().err
+    assert "growth and parallel have tables only" in capsys.readouterr().err
     assert command.main(["norms", "--read", str(kept)]) == 2
     assert f"{kept}: nothing there of norms" in capsys.readouterr().err
 
@@ -539,3 +559,52 @@ def test_the_short_version_measures_a_gpu_and_waits_for_it(monkeypatch, capsys):
     assert lines[-1].startswith("Medians in µs. NumPy ")
     assert "no GPU" not in lines[-1]
     assert len(waited) == 2 * 3 * (2 + 5)  # for two passes and three contestants: twice to warm up, then five samples
+
+
+# Other networks, on paper
+
+
+def parallel_row(rows, width, alone, allreduce):
+    return Row("parallel", "training step, 2 ranks", (rows, width, 3), 1, {
+        "tinynorm": alone + allreduce, "1 rank": alone, "Allreduce": allreduce,
+    })  # fmt: skip
+
+
+def test_the_parameters_on_paper_are_those_of_the_model():
+    for width, blocks in [(32, 3), (5, 0), (7, 2)]:
+        model = tn.nn.PreNormMLP(64, width, blocks, 10)
+        assert network.parameters(width, blocks) == sum(p.size for p in model.parameters())
+
+
+def test_allreduce_on_paper():
+    net = network.Network("", latency=1e-3, bandwidth=1e6)
+    assert network.allreduce(net, 2, 1e6) == pytest.approx(2e-3 + 1.0)  # to and fro half of it, each started once
+    assert network.allreduce(net, 8, 0) == pytest.approx(6e-3)
+    assert network.allreduce(net, 5, 0) == pytest.approx(6e-3)
+    assert network.allreduce(net, 8, 4e6) == pytest.approx(6e-3 + 7.0)
+
+
+def test_where_allreduce_is_half_of_a_step_on_paper():
+    # 1 ms and 10 µs for each row; the memory takes 100 µs and 1 ns for each byte
+    size = {width: 4 * network.parameters(width, 3) for width in (32, 512)}
+    rows = [parallel_row(n, w, 1e-3 + 1e-5 * n, 1e-4 + 1e-9 * size[w]) for w in (32, 512) for n in (32, 256)]
+    memory = network.here(rows)
+    assert (memory.latency, memory.bandwidth) == pytest.approx((0.5e-4, 1e9))
+    lines = {(line.network, line.compute, line.width): line for line in network.on_paper(rows)}
+    assert len(lines) == 2 * (1 + len(network.NETWORKS) + 2)
+    line = lines["shared memory here", "one core here", 512]
+    time = 1e-4 + 1e-9 * size[512]
+    assert line.shares[0] == pytest.approx(time / (time + 1e-3 + 256e-5))
+    assert line.rows[0] == pytest.approx((time - 1e-3) / 1e-5)
+    assert lines["100 Gb InfiniBand", "one core here", 32].rows == (0.0, 0.0, 0.0)  # it always pays
+    fast = lines["NVLink 4", "H200", 512]
+    flops = 6 * size[512] / 4 * fast.rows[1]
+    assert flops / 67e12 == pytest.approx(3 * 2 * 3e-6 + 2 * 7 / 8 * size[512] / 370e9)
+
+
+def test_one_size_is_enough_for_a_table():
+    lines = merge([parallel_row(32, 32, 1e-3, 1e-4)])
+    (name, measured), (_, paper) = report.tables(lines)
+    assert name == "parallel"
+    assert measured[1][2:] == ["0.11 MB", "1.10 ms", "100.0 µs", "9.09 %", "1.00 ms", "90.9 %"]
+    assert len(paper) == 1 + 4 + 2
