@@ -176,7 +176,7 @@ class Ranks:
             raise ArgumentError("average: there were no rows, on no rank, and the mean over none is undefined")
         for p, summed in zip(members, sums, strict=True):
             if summed is not None:
-                p.grad = _quotient(summed, total, p)
+                p.grad = _quotient(summed, total, p, ours=self._communicator is not None)
         return total
 
     def _summed(self, members: Sequence[Tensor], rows: int) -> tuple[list[Array | None], int]:
@@ -263,8 +263,9 @@ def _difference(first: list[tuple[Any, ...]], own: list[tuple[Any, ...]]) -> str
     return "" if len(first) == len(own) else f"{len(own)} parameters, there {len(first)}"
 
 
-def _quotient(summed: Array, total: int, p: Tensor) -> Array:
-    """The mean, in the parameter's shape and dtype, divided in float32 at least: in float16, 65520 is infinite."""
+def _quotient(summed: Array, total: int, p: Tensor, ours: bool) -> Array:
+    """The mean, in the parameter's shape and dtype; written where the sum is, if that is ours alone."""
     with backend.on_device_of(summed):
-        wide = summed.astype(np.result_type(np.float32, summed.dtype), copy=False) / float(total)
-        return wide.astype(p.dtype, copy=False).reshape(p.shape)
+        mean = summed.astype(np.result_type(np.float32, summed.dtype), copy=not ours)  # in float16, 65520 is infinite
+        mean /= float(total)
+        return mean.astype(p.dtype, copy=False).reshape(p.shape)
