@@ -1,0 +1,119 @@
+"""Ranks with GPUs of their own: who sums their gradients, and that it makes no difference to what is learned.
+
+No NCCL runs here. MPI takes its place, in `nccl_by_mpi`; docs/parallel.md says what that leaves untested.
+"""
+
+import inspect
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import nccl_by_mpi
+import numpy as np
+import pytest
+from test_parallel import TRAIN, assert_as_in_one_process, found
+
+STRICT = """
+import nccl_by_mpi, pytest, strict_cupy
+cupy = strict_cupy.install(pytest.MonkeyPatch(), devices={devices})
+"""
+
+REAL = """
+import cupy_on_cpu, nccl_by_mpi
+cupy = cupy_on_cpu.install()
+sizes = nccl_by_mpi.library(cupy)
+"""
+
+REPLICATED = """
+ranks = tn.parallel.connect()
+parameters, rows, digest = train(ranks, seed=ranks.rank, device="cuda", epochs=1)
+told = ranks._communicator.gather([digest, ranks.transport, ranks.device("cuda"), sizes])
+if ranks.rank == 0:
+    print(json.dumps([parameters, rows, told]))
+"""
+
+
+def trained(n, stand_in):
+    """What n ranks say of themselves after some steps on pretended GPUs, which end as those of one process do."""
+    parameters, rows, told = found(n, stand_in + TRAIN + REPLICATED)
+    assert_as_in_one_process(n, parameters, rows, [digest for digest, *_ in told], epochs=1)
+    return [said for _, *said in told]
+
+
+NUMBERS = sum(np.prod(shape, dtype=int) for shape in [
+    (16, 8), 16, *2 * [16, (64, 16), 64, (16, 64), 16], 16, (3, 16), 3
+])  # fmt: skip
+FLAT = int(NUMBERS) + 15 + 2  # parameters' gradients, on how many ranks each has one, and the number of rows
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_ranks_with_gpus_of_their_own_sum_by_nccl_once_a_step(n):
+    told = trained(n, STRICT.format(devices=3) + "sizes = nccl_by_mpi.package(cupy)\n")
+    assert told == [["nccl", f"cuda:{rank}", [FLAT] * 8] for rank in range(n)]
+
+
+@pytest.mark.cupy_on_cpu
+def test_the_real_cupyx_distributed_sums_once_a_step():
+    cupy_on_cpu = pytest.importorskip("cupy_on_cpu")
+    if cupy_on_cpu.reason() is not None:
+        pytest.skip(cupy_on_cpu.reason())
+    assert trained(2, REAL) == [["nccl", f"cuda:{rank}", [FLAT] * 8] for rank in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("devices", "sizes"),
+    [
+        (1, "nccl_by_mpi.package(cupy)"),  # which both ranks share
+        (2, "nccl_by_mpi.package(cupy, available=False)"),
+        (2, "[]"),  # a CuPy without it
+    ],
+)
+def test_elsewhere_sums_go_through_the_host(devices, sizes):
+    told = trained(2, STRICT.format(devices=devices) + f"sizes = {sizes}\n")
+    assert told == [["mpi", f"cuda:{rank % devices}", []] for rank in range(2)]
+
+
+def test_only_the_counts_are_copied_to_the_host():
+    code = """
+sizes = nccl_by_mpi.package(cupy)
+import json
+import numpy as np
+import tinynorm as tn
+ranks = tn.parallel.connect()
+model = tn.nn.Linear(3, 4, rng=ranks.rank, device=ranks.device("cuda"))
+ranks.replicate(model)
+with cupy.cuda.Device(ranks.rank):
+    for p in model.parameters():
+        p.grad = cupy.asarray(np.full(p.shape, 1 + ranks.rank, np.float32))
+cupy.machine.to_host.clear()
+rows = ranks.average(model.parameters(), 1)
+copied = [line for line in cupy.machine.to_host if "nccl_by_mpi.py" not in line]
+means = [p.grad.get().tolist() for p in model.parameters()]
+moved = model.to("cpu")
+try:
+    ranks.average(moved.parameters(), 1)
+except tn.errors.DeviceError as error:
+    refused = str(error)
+if ranks.rank == 0:
+    print(json.dumps([rows, means, copied, refused]))
+"""
+    rows, means, copied, refused = found(2, STRICT.format(devices=2) + code)
+    assert rows == 2
+    assert means == [[[1.5] * 3] * 4, [1.5] * 4]
+    assert len(copied) == 1
+    assert "float32[4]" in copied[0]  # two parameters, and two digits of the number of rows
+    assert "on 'cpu', and were on 'cuda:0' when they were replicated" in refused
+
+
+@pytest.mark.skipif(find_spec("cupy") is None, reason="CuPy is not installed")
+def test_what_stands_in_is_called_as_the_real_one():
+    code = (
+        "import inspect, json, warnings; warnings.simplefilter('ignore'); import cupyx.distributed as d; "
+        "print(json.dumps([str(inspect.signature(f)) for f in (d.init_process_group, d.NCCLBackend.all_reduce)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert json.loads(done.stdout) == [
+        "(n_devices, rank, *, backend='nccl', host=None, port=None, use_mpi=False)",
+        str(inspect.signature(nccl_by_mpi.NCCLBackend.all_reduce)),
+    ]
