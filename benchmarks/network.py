@@ -34,8 +34,8 @@ class Line(NamedTuple):
     network: str
     compute: str  # what the step is computed on
     width: int
-    shares: tuple[float, ...]  # of a step of ROWS rows, for each of RANKS
-    rows: tuple[float, ...]  # from how many on Allreduce takes less than half of a step, for each of RANKS
+    shares: tuple[float, ...]  # of a step of ROWS rows, for each of RANKS, or the first
+    rows: tuple[float, ...]  # from how many on Allreduce takes less than half of a step
 
 
 def allreduce(network: Network, ranks: int, size: float) -> float:
@@ -73,13 +73,13 @@ def on_paper(rows: Iterable[Row]) -> Iterator[Line]:
     measured: dict[tuple[int, int], list[tuple[int, float]]] = {}
     for row in two:
         measured.setdefault(row.size[1:], []).append((row.size[0], row.found["1 rank"]))
-    for network in (here(rows), *NETWORKS):
+    for network, ranks in ((here(rows), RANKS[:1]), *((network, RANKS) for network in NETWORKS)):
         for (width, blocks), steps in measured.items():
-            yield _line(network, "one core here", width, blocks, *straight(steps))
+            yield _line(network, ranks, "one core here", width, blocks, *straight(steps))
     for network in (*NETWORKS[2:], NVLINK):
         for width, blocks in measured:
             per_row = 6 * parameters(width, blocks) / FLOPS_OF_H200
-            yield _line(network, "H200", width, blocks, 0.0, per_row)
+            yield _line(network, RANKS, "H200", width, blocks, 0.0, per_row)
 
 
 def straight(steps: list[tuple[int, float]]) -> tuple[float, float]:
@@ -89,7 +89,9 @@ def straight(steps: list[tuple[int, float]]) -> tuple[float, float]:
     return max(0.0, slow - per_row * many), per_row
 
 
-def _line(network: Network, compute: str, width: int, blocks: int, fixed: float, per_row: float) -> Line:
-    times = [allreduce(network, ranks, 4 * parameters(width, blocks)) for ranks in RANKS]
+def _line(
+    network: Network, several: Iterable[int], compute: str, width: int, blocks: int, fixed: float, per_row: float
+) -> Line:
+    times = [allreduce(network, ranks, 4 * parameters(width, blocks)) for ranks in several]
     shares = tuple(time / (time + fixed + per_row * ROWS) for time in times)
     return Line(network.name, compute, width, shares, tuple(max(0.0, time - fixed) / per_row for time in times))

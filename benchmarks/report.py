@@ -123,10 +123,12 @@ def parallel_cells(lines: Sequence[Line]) -> list[list[str]]:
 def network_cells(lines: Sequence[Line]) -> list[list[str]]:
     """The same on paper."""
     several = [f"{ranks} ranks" for ranks in RANKS]
-    table = [["network", "beside", "width", *several, *(f"rows, {ranks}" for ranks in several)]]
+    table = [["network", "beside", "width", *several, *(f"{ranks}, 50 % at" for ranks in several)]]
     for found in on_paper(line.row for line in lines):
-        rows = [f"{max(1.0, rows):.3g}" if rows < 1000 else f"{rows:.0f}" for rows in found.rows]
-        table.append([found.network, found.compute, str(found.width), *map(percent, found.shares), *rows])
+        rows = [f"{max(1.0, rows):.0f}" for rows in found.rows]
+        unknown = [""] * (len(RANKS) - len(rows))
+        shares = [*map(percent, found.shares), *unknown]
+        table.append([found.network, found.compute, str(found.width), *shares, *rows, *unknown])
     return table
 
 

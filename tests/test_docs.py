@@ -43,7 +43,8 @@ def test_readme_quotes_the_source() -> None:
 
 
 @pytest.mark.parametrize(
-    "document", ["README.md", "docs/design.md", "docs/performance.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+    "document",
+    ["README.md", "docs/design.md", "docs/performance.md", "docs/parallel.md", "CONTRIBUTING.md", "CHANGELOG.md"],
 )
 def test_local_links_lead_somewhere(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")

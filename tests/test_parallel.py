@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -303,6 +304,16 @@ if rank == 1:
     assert "train_mlp.py: out of memory, on purpose" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_the_loop_of_the_page_runs(tmp_path):
+    of_mpi()
+    (block,) = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs/parallel.md").read_text(encoding="utf-8"), re.M | re.S
+    )
+    done = ranks(2, "-c", f"import os; os.chdir({str(tmp_path)!r})\n{block}")
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["model.npz"]
 
 
 def test_what_rank_0_saves_is_what_every_rank_has(tmp_path):
