@@ -207,8 +207,7 @@ except tn.errors.StateError as error:
     assert all(words in error for _, error in told)
 
 
-def test_values_that_differ_after_the_broadcast_are_named_on_all():
-    code = """
+FAULTY = """
 import json
 import numpy as np
 import tinynorm as tn
@@ -223,7 +222,7 @@ class Faulty:  # it turns one bit of what it brings to rank 1
             sent[-1] ^= 1
 
 ranks = tn.parallel.Ranks(Faulty())
-model = tn.nn.Linear(3, 3, rng=ranks.rank)
+model = tn.nn.Linear(3, 3, rng=ranks.rank, device=ranks.device(DEVICE))
 try:
     ranks.replicate(model)
 except tn.errors.StateError as error:
@@ -231,9 +230,16 @@ except tn.errors.StateError as error:
     if ranks.rank == 0:
         print(json.dumps(told))
 """
-    told = found(2, code)
+
+
+def assert_a_faulty_broadcast_is_found(code):
+    told = found(2, code + FAULTY)
     assert len(told) == 2
     assert all("replicate: bias of rank 1 is not what rank 0 sent" in error for error in told)
+
+
+def test_values_that_differ_after_the_broadcast_are_named_on_all():
+    assert_a_faulty_broadcast_is_found("DEVICE = 'cpu'")
 
 
 def test_a_rank_that_fails_ends_all():

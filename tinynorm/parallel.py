@@ -128,7 +128,7 @@ class Ranks:
             self._nccl, self._home = _connect_gpus(self.size, self.rank, members[0]), device
 
     def _verify(self, parameters: dict[str, Any]) -> None:
-        checksums = [backend.fingerprint(p._data) for p in parameters.values()]
+        checksums = [backend.fingerprint(backend.to_device(p._data, backend.CPU)) for p in parameters.values()]
         first, *others = self._communicator.allgather(checksums)
         for rank, found in enumerate(others, 1):
             for name, here, there in zip(parameters, found, first, strict=True):
@@ -174,9 +174,10 @@ class Ranks:
             sums, total = self._summed(members, rows)
         if total == 0:
             raise ArgumentError("average: there were no rows, on no rank, and the mean over none is undefined")
-        for p, summed in zip(members, sums, strict=True):
-            if summed is not None:
-                p.grad = _quotient(summed, total, p, ours=self._communicator is not None)
+        ours = self._communicator is not None
+        means = [s if s is None else _quotient(s, total, p, ours) for p, s in zip(members, sums, strict=True)]
+        for p, mean in zip(members, means, strict=True):  # once there is memory for all
+            p.grad = mean
         return total
 
     def _summed(self, members: Sequence[Tensor], rows: int) -> tuple[list[Array | None], int]:

@@ -7,7 +7,18 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from test_parallel import TRAIN, assert_as_in_one_process, example, found, of_mpi, ranks
+import strict_cupy
+from test_parallel import (
+    TRAIN,
+    assert_a_faulty_broadcast_is_found,
+    assert_as_in_one_process,
+    example,
+    found,
+    of_mpi,
+    ranks,
+)
+
+import tinynorm as tn
 
 STRICT = """
 import nccl_by_mpi, pytest, strict_cupy
@@ -77,6 +88,10 @@ def test_the_example_trains_on_a_gpu_of_each_rank():
     assert float(done.stdout.split()[-1]) > 0.5
 
 
+def test_values_that_differ_on_devices_after_the_broadcast_are_named_on_all():
+    assert_a_faulty_broadcast_is_found(STRICT.format(devices=2) + "DEVICE = 'cuda'")
+
+
 def test_only_the_counts_are_copied_to_the_host():
     code = """
 sizes = nccl_by_mpi.package(cupy)
@@ -107,6 +122,19 @@ if ranks.rank == 0:
     assert len(copied) == 1
     assert "float32[4]" in copied[0]  # two parameters, and two digits of the number of rows
     assert "on 'cpu', and were on 'cuda:0' when they were replicated" in refused
+
+
+def test_a_full_device_leaves_all_gradients_as_they_were(monkeypatch):
+    cupy = strict_cupy.install(monkeypatch)
+    model = tn.nn.Linear(3, 4, rng=0, device="cuda")
+    for p in model.parameters():
+        p.grad = cupy.full(p.shape, 6.0, np.float32)
+    cupy.machine.fail_allocation(2)
+    with pytest.raises(tn.errors.DeviceError):
+        tn.parallel.alone().average(model.parameters(), 2)
+    assert [p.grad.get().tolist() for p in model.parameters()] == [[[6.0] * 3] * 4, [6.0] * 4]
+    assert tn.parallel.alone().average(model.parameters(), 2) == 2
+    assert [p.grad.get().tolist() for p in model.parameters()] == [[[3.0] * 3] * 4, [3.0] * 4]
 
 
 @pytest.mark.skipif(find_spec("cupy") is None, reason="CuPy is not installed")
