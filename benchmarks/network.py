@@ -8,6 +8,7 @@ from .rows import IN_FEATURES, OUT_FEATURES, Row
 
 RANKS = (2, 8, 64)
 ROWS = 256  # of each rank
+WIDTHS = (64, 256, 1024)  # of those that were measured
 FLOPS_OF_H200 = 67e12  # float32 without tensor cores, NVIDIA's data sheet: the most that Allreduce can be measured by
 
 
@@ -73,6 +74,7 @@ def on_paper(rows: Iterable[Row]) -> Iterator[Line]:
     measured: dict[tuple[int, int], list[tuple[int, float]]] = {}
     for row in two:
         measured.setdefault(row.size[1:], []).append((row.size[0], row.found["1 rank"]))
+    measured = {model: steps for model, steps in measured.items() if model[0] in WIDTHS} or measured
     for network, ranks in ((here(rows), RANKS[:1]), *((network, RANKS) for network in NETWORKS)):
         for (width, blocks), steps in measured.items():
             yield _line(network, ranks, "one core here", width, blocks, *straight(steps))
