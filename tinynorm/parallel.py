@@ -198,20 +198,20 @@ class Ranks:
                 if p.grad is not None:
                     flat[part] = p.grad.reshape(-1)
             flat[size:] = xp.asarray(np.array(tail, flat.dtype))
-            self._allreduce(flat)
-            *known, high, low = backend.to_device(flat[size:], backend.CPU).tolist()
+            *known, high, low = backend.to_device(self._allreduce(flat)[size:], backend.CPU).tolist()
         sums = [flat[part] if ranks else None for part, ranks in zip(parts, known, strict=True)]
         return sums, int(high) * BASE + int(low)
 
-    def _allreduce(self, flat: Array) -> None:
-        """The sum over all ranks, in place."""
+    def _allreduce(self, flat: Array) -> Array:
+        """Sum over all ranks, in place. The sums, on the host if they came that way."""
         if self._nccl is not None:
             self._nccl.all_reduce(flat, flat)
-            return
+            return flat
         host = backend.to_device(flat, backend.CPU)
         self._communicator.Allreduce(_mpi().IN_PLACE, host)
         if host is not flat:
             flat[...] = backend.to_device(host, backend.device_of(flat))
+        return host
 
     def total(self, value: float) -> float:
         """The sum of what all ranks give here."""

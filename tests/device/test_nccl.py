@@ -92,9 +92,16 @@ def test_values_that_differ_on_devices_after_the_broadcast_are_named_on_all():
     assert_a_faulty_broadcast_is_found(STRICT.format(devices=2) + "DEVICE = 'cuda'")
 
 
-def test_only_the_counts_are_copied_to_the_host():
-    code = """
-sizes = nccl_by_mpi.package(cupy)
+@pytest.mark.parametrize(
+    ("available", "copied"),
+    [
+        (True, "float32[4]"),  # on how many ranks each of two parameters has a gradient, and the two digits of rows
+        (False, "float32[20]"),  # and the sixteen gradients
+    ],
+)
+def test_what_a_step_copies_to_the_host(available, copied):
+    code = f"""
+nccl_by_mpi.package(cupy, available={available})
 import json
 import numpy as np
 import tinynorm as tn
@@ -106,22 +113,40 @@ with cupy.cuda.Device(ranks.rank):
         p.grad = cupy.asarray(np.full(p.shape, 1 + ranks.rank, np.float32))
 cupy.machine.to_host.clear()
 rows = ranks.average(model.parameters(), 1)
-copied = [line for line in cupy.machine.to_host if "nccl_by_mpi.py" not in line]
+copies = [line for line in cupy.machine.to_host if "nccl_by_mpi.py" not in line]
 means = [p.grad.get().tolist() for p in model.parameters()]
-moved = model.to("cpu")
-try:
-    ranks.average(moved.parameters(), 1)
-except tn.errors.DeviceError as error:
-    refused = str(error)
 if ranks.rank == 0:
-    print(json.dumps([rows, means, copied, refused]))
+    print(json.dumps([rows, means, copies]))
 """
-    rows, means, copied, refused = found(2, STRICT.format(devices=2) + code)
+    rows, means, copies = found(2, STRICT.format(devices=2) + code)
     assert rows == 2
     assert means == [[[1.5] * 3] * 4, [1.5] * 4]
-    assert len(copied) == 1
-    assert "float32[4]" in copied[0]  # two parameters, and two digits of the number of rows
+    assert len(copies) == 1
+    assert copied in copies[0]
+
+
+def test_a_model_that_has_left_its_gpu_is_to_be_replicated_again():
+    code = """
+nccl_by_mpi.package(cupy)
+import json
+import tinynorm as tn
+ranks = tn.parallel.connect()
+model = tn.nn.Linear(3, 4, device=ranks.device("cuda"))
+ranks.replicate(model)
+model.to("cpu")
+try:
+    ranks.average(model.parameters(), 1)
+except tn.errors.DeviceError as error:
+    refused = str(error)
+ranks.replicate(model)
+if ranks.rank == 0:
+    print(json.dumps([refused, ranks.average(model.parameters(), 1), ranks.transport]))
+else:
+    ranks.average(model.parameters(), 1)
+"""
+    refused, rows, transport = found(2, STRICT.format(devices=2) + code)
     assert "on 'cpu', and were on 'cuda:0' when they were replicated" in refused
+    assert (rows, transport) == (2, "mpi")
 
 
 def test_a_full_device_leaves_all_gradients_as_they_were(monkeypatch):
