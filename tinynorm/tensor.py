@@ -66,7 +66,8 @@ def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_gra
 def as_tensor(data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> "Tensor":
     """A Tensor that shares the data's memory where it can; a Tensor passes through.
 
-    An array of another dtype, byte order or device is copied, as lists and numbers are. See `tensor` for the dtypes.
+    An array of another dtype, byte order or device is copied, as lists and numbers are. See `tensor` for the dtypes,
+    and `Tensor.data` for what happens if shared memory is written to.
 
     >>> import numpy as np
     >>> import tinynorm as tn
@@ -351,6 +352,7 @@ class Tensor:
         """The array itself, NumPy's or CuPy's. Writing to it changes the Tensor: ``w.data -= lr * w.grad``.
 
         An array that a recorded operation still needs must not change before `backward`, which notices and refuses.
+        (On a device it notices only what the library writes: to compare contents would mean to copy them to the host.)
         """
         self._stay("data")
         self._memory.expose()
@@ -641,7 +643,7 @@ class Tensor:
         return self._wrap(self._data, self._memory, self._source)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickle and copy.deepcopy: a leaf with a copy of the data."""
+        """For pickle and copy.deepcopy: a leaf with a copy of the data, on the same device."""
         self._stay("copy")
         if isinstance(self._source, Node):
             raise GraphError(f"copy: the result of {self._source.op.name} has a history; detach() it first")
