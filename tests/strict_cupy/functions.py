@@ -122,7 +122,8 @@ def _own(machine):
 
     return {
         "array": array, "asarray": asarray, "asnumpy": asnumpy, "byte_bounds": byte_bounds, "clip": clip, "copy": copy,
-        "copyto": copyto, "einsum": einsum, "from_dlpack": from_dlpack, "full": full, "get_array_module": get_array_module,
+        "copyto": copyto, "einsum": einsum, "from_dlpack": from_dlpack, "full": full,
+        "get_array_module": get_array_module,
     }  # fmt: skip
 
 
