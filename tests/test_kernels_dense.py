@@ -190,7 +190,7 @@ def test_which_inputs_relu_and_cross_entropy_take():
     assert serves(table.relu, x[0, 0, ...])
     assert not serves(table.relu, x.T)
     assert not serves(table.relu, x.astype(int))
-    target = Targets(np, np.arange(96), np.ones(256), None, 0.0)
+    target = Targets(np.arange(256), np.arange(96), np.ones(256), None, 0.0)
     assert serves(table.cross_entropy, x, target=target, divisor=1.0)
     assert not serves(table.cross_entropy, x[:0], target=target._replace(index=np.arange(0)), divisor=1.0)
     assert not serves(table.cross_entropy, x, target=target._replace(weight=np.ones(256, np.float32)), divisor=1.0)

@@ -338,14 +338,14 @@ def _class_loss(
     choice(name, "reduction", reduction, REDUCTIONS)
     checks.constant(name, weight=weight)
     w = None if weight is None else weight._data
-    xp = backend.common_namespace(name, (scores._data, target._data, w))
+    xp = backend.common_namespace(name, (scores._data, target._data, w), (argument, "target", "weight").__getitem__)
     checks.class_targets(name, argument, scores, target._data, w)
     if xp is np:
         checks.class_numbers(name, scores.shape[min(scores.ndim - 1, 1)], target._data, w, ignored)
     if scores.ndim > 2:  # (N, C, ...) to (N, ..., C)
         scores = scores.transpose(0, *range(2, scores.ndim), 1)
     dtype = np.promote_types(scores.dtype, np.float32)  # the target need not be rounded to float16
-    with backend.on_device_of(scores._data):
+    with backend.on_device_of(scores._data, name):
         per_class = xp.ones(scores.shape[-1], dtype) if w is None else w.astype(dtype)
         kept = target._data != ignored
         if xp is np:
@@ -353,24 +353,23 @@ def _class_loss(
         elif w is not None:
             per_class = xp.where(per_class >= 0, per_class, np.nan)
         # The indices are copied: the backward needs them as they are now.
-        targets = Targets(xp, target._data.astype(np.int64), per_class, kept, label_smoothing)
-        divisor = _divisor(name, reduction, targets, w is not None)
+        targets = Targets(xp.arange(per_class.size), target._data.astype(np.int64), per_class, kept, label_smoothing)
+        divisor = _divisor(name, xp, reduction, targets, w is not None)
     return apply(op, scores, target=targets, divisor=divisor)
 
 
-def _divisor(name: str, reduction: str, targets: Targets, weighted: bool) -> Any:
+def _divisor(name: str, xp: Any, reduction: str, targets: Targets, weighted: bool) -> Any:
     """What the sum over rows is divided by, None where there is no sum. On a device a mean's stays there, unseen."""
     if reduction != "mean":
         return None if reduction == "none" else 1.0
-    xp, index, weight, kept, _ = targets
     if weighted:
-        total = targets.total_weight()
-    elif kept is None:
-        total = index.size
+        total = targets.total_weight(xp)
+    elif targets.kept is None:
+        total = targets.index.size
     else:
-        total = xp.sum(kept, dtype=float)
+        total = xp.sum(targets.kept, dtype=float)
     if xp is not np:
-        return total.astype(weight.dtype)
+        return total.astype(targets.weight.dtype)
     checks.positive_weight(name, float(total))
     return float(total)
 

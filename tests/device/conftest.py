@@ -16,6 +16,8 @@ import cupy_on_cpu
 import pytest
 import strict_cupy
 
+collect_ignore = ["nccl_by_mpi.py"]  # which needs mpi4py, and is imported by ranks
+
 
 @pytest.hookimpl(trylast=True)  # after -m
 def pytest_collection_modifyitems(items):

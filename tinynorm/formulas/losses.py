@@ -24,41 +24,41 @@ LIKELY = 0.75  #: from here on p − 1 has lost digits
 
 
 class Targets(NamedTuple):
-    """Which class each row belongs to, and how much that counts.
+    """Which class each row belongs to, and how much that counts: constants, plain arrays also where scores are Tensors.
 
     Args:
-        xp: the module of these arrays. They are constants, and stay plain arrays where the scores are Tensors.
+        classes: 0, 1, …, C − 1.
         index: integers, the class t of each row, of any shape; of any value in rows that are not kept.
         weight: w, one number for each of the C classes.
         kept: a truth for each row, or None where all are.
         label_smoothing: s.
     """
 
-    xp: Namespace
+    classes: Array
     index: Array
     weight: Array
     kept: Array | None
     label_smoothing: float
 
-    def distribution(self) -> Array:
+    def distribution(self, xp: Namespace) -> Array:
         """q = (1 − s) w_t · onehot(t) + (s / C) w, zero where a row is not kept, nan where its class does not exist
 
         q gets the classes as a last axis.
         """
-        xp, t, w, kept, s = self
-        classes, nothing = w.shape[0], xp.zeros_like(w)
-        q = xp.where(t[..., None] == xp.arange(classes), (1.0 - s) * w, nothing)
+        classes, t, w, kept, s = self
+        nothing = xp.zeros_like(w)
+        q = xp.where(t[..., None] == classes, (1.0 - s) * w, nothing)
         if s:
-            q = q + s / classes * w
-        strange = (t < 0) | (t >= classes)
+            q = q + s / classes.size * w
+        strange = (t < 0) | (t >= classes.size)
         if kept is not None:
             q, strange = xp.where(kept[..., None], q, nothing), strange & kept
         return xp.where(strange[..., None], nothing + nan, q) if some(xp, strange) else q
 
-    def total_weight(self) -> Array:
+    def total_weight(self, xp: Namespace) -> Array:
         """Σ w_t over the rows that are kept, by which a mean divides, in float64"""
-        xp, t, w, kept, _ = self
-        of_rows = w[xp.where((t >= 0) & (t < w.shape[0]), t, 0)]
+        classes, t, w, kept, _ = self
+        of_rows = w[xp.where((t >= 0) & (t < classes.size), t, 0)]
         return xp.sum(of_rows if kept is None else xp.where(kept, of_rows, 0), dtype=float)
 
 
@@ -74,7 +74,7 @@ def spread(dy: Array, divisor: Any) -> Array:
 
 def nll_loss(xp: Namespace, log_p: Array, *, target: Targets, divisor: Any = None) -> Forward:
     """ℓ = −Σ_c q_c log p_c, where q_c = 0 silences even log p_c = −∞"""
-    q = target.distribution()
+    q = target.distribution(xp)
     return _nll(xp, log_p, q, divisor), (q, divisor)
 
 
@@ -91,7 +91,7 @@ def _nll(xp: Namespace, log_p: Array, q: Array, divisor: Any) -> Array:
 
 def cross_entropy(xp: Namespace, z: Array, *, target: Targets, divisor: Any = None) -> Forward:
     """ℓ = −Σ_c q_c log p_c,   p = softmax(z) ; where all q are 0, whatever z may be, even nan, is taken for 0"""
-    q = target.distribution()
+    q = target.distribution(xp)
     mass = total(xp, q, -1, True)
     ignored = mass == 0
     if some(xp, ignored):
