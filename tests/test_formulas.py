@@ -51,7 +51,13 @@ def cast(run: Run, dtype: Any) -> Run:
     """The run in another dtype: its inputs, its real constants, and the dtype that astype is told."""
     real_dtype = np.zeros(0, dtype).real.dtype  # constants take no complex step
     inputs = tuple(a.astype(dtype) if is_array(a) and a.dtype.kind == "f" else a for a in run.inputs)
-    params = {k: v.astype(real_dtype) if is_array(v) and v.dtype.kind == "f" else v for k, v in run.params.items()}
+
+    def constant(value: Any) -> Any:
+        if hasattr(value, "_make"):  # several, by name
+            return value._make(map(constant, value))
+        return value.astype(real_dtype) if is_array(value) and value.dtype.kind == "f" else value
+
+    params = {k: constant(v) for k, v in run.params.items()}
     return Run(run.op, inputs, params | ({"dtype": dtype} if "dtype" in params else {}))
 
 
