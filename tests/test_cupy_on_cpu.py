@@ -489,7 +489,7 @@ def test_our_kernels_pass_without_a_fault_and_keep_their_numbers_in_registers(cu
     found = [one for one in cupy_on_cpu.resources if one.kernel in names]
     assert {one.kernel for one in found} == set(names)
     assert {one.architecture for one in found} == set(cupy_on_cpu.ARCHITECTURES)
-    assert [one for one in found if one.spilled > 16] == []  # numbers that a thread should keep would be hundreds
+    assert [one for one in found if one.spilled > 32] == []  # an array that does not fit would be hundreds
 
 
 @pytest.mark.parametrize(("file", "number"), barriers())
@@ -499,7 +499,7 @@ def test_each_barrier_of_our_kernels_is_needed_and_missed(cupy, monkeypatch, fil
     without = text[: barrier.start()] + text[barrier.end() :]
     monkeypatch.setattr(launch, "source", lambda asked: without if asked == file else text)
     monkeypatch.setattr(compile, "compile_for_gpus", lambda source, options: [])  # it is not for them
-    with pytest.raises((AssertionError, cupy.cuda.driver.CUDADriverError)):
+    with pytest.raises((AssertionError, tn.errors.DeviceError, cupy.cuda.driver.CUDADriverError)):
         check(RUNS[file])
 
 
@@ -538,6 +538,6 @@ def test_a_wrong_launch_of_our_kernels_is_caught(cupy, monkeypatch, file, name, 
         return wrong and launched(kernel, wrong[0], wrong[1], tuple(wrong[2]), **options)
 
     monkeypatch.setattr(arguments._Function, "__call__", planted)
-    with pytest.raises((AssertionError, TypeError, cupy.cuda.driver.CUDADriverError)):
+    with pytest.raises((AssertionError, TypeError, tn.errors.DeviceError, cupy.cuda.driver.CUDADriverError)):
         check(RUNS[file])
     assert launches
