@@ -3,7 +3,10 @@
 ``pytest -m cupy_on_cpu`` runs these tests, and the device tests on it; CONTRIBUTING.md has the command.
 """
 
+import platform
 import re
+import shutil
+import sys
 from pathlib import Path
 
 import cupy_on_cpu
@@ -24,6 +27,29 @@ def cupy(request):
     if reason is not None:
         pytest.skip(reason)
     return cupy_on_cpu.install()
+
+
+# -------------------------------------------------------------------------------------- where it runs, and where not
+
+
+def test_it_says_in_a_sentence_why_it_cannot_run(monkeypatch):
+    versions = {cupy_on_cpu.PACKAGE: cupy_on_cpu.VERSION} | dict.fromkeys(cupy_on_cpu.CUDA, "13.0")
+    tools = {"g++": "/usr/bin/g++", "nm": "/usr/bin/nm"}
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(cupy_on_cpu, "_version", versions.get)
+    monkeypatch.setattr(shutil, "which", tools.get)
+    assert cupy_on_cpu.reason() is None
+    del tools["g++"]
+    assert cupy_on_cpu.reason() == "CuPy on the CPU needs g++"
+    del versions["nvidia-cuda-nvrtc"]
+    assert re.fullmatch(r"CuPy on the CPU needs nvidia-cuda-nvrtc: pip install .*", cupy_on_cpu.reason())
+    versions[cupy_on_cpu.PACKAGE] = "13.6.0"
+    assert re.search(r"needs cupy-cuda13x 14\.2\.0 \(here: 13\.6\.0\)", cupy_on_cpu.reason())
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert cupy_on_cpu.reason() == "CuPy on the CPU needs Linux on x86-64"
+    with pytest.raises(RuntimeError, match="needs Linux on x86-64"):
+        cupy_on_cpu.install.__wrapped__()
 
 
 # ------------------------------------------------------------------------------------------------ it computes rightly
