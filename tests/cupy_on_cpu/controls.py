@@ -10,10 +10,7 @@ import numpy as np
 
 ORDERS = ("forward", "reversed", "shuffled")
 
-#: CUDA's numbers of errors that a launch may answer.
-ILLEGAL_ADDRESS, LAUNCH_FAILED = 700, 719
-
-NEVER = -1
+ILLEGAL_ADDRESS = 700  #: CUDA's number of that error
 
 
 class _Controls(ctypes.Structure):

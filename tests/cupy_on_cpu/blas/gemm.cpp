@@ -100,7 +100,8 @@ Status cublasGemmStridedBatchedEx(void*, int ta, int tb, int m, int n, int k, co
     Status cublas##letter##gemmBatched(void*, int ta, int tb, int m, int n, int k, const T* alpha, const T* const* a,  \
                                        int lda, const T* const* b, int ldb, const T* beta, T* const* c, int ldc,       \
                                        int batch) {                                                                    \
-        for (int i = 0; i < batch; i++) multiply<T, T>(ta, tb, m, n, k, *alpha, a[i], lda, b[i], ldb, *beta, c[i], ldc); \
+        for (int i = 0; i < batch; i++)                                                                                \
+            multiply<T, T>(ta, tb, m, n, k, *alpha, a[i], lda, b[i], ldb, *beta, c[i], ldc);                           \
         return SUCCESS;                                                                                                \
     }
 GEMM(S, float, FLOAT32)

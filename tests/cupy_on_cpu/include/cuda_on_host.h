@@ -116,11 +116,11 @@ T cuda_shfl_xor(int line, unsigned mask, T value, int with, int width = 32) {
 #define __shfl_down_sync(...) cuda_shfl_down(__LINE__, __VA_ARGS__)
 #define __shfl_xor_sync(...) cuda_shfl_xor(__LINE__, __VA_ARGS__)
 
-inline unsigned cuda_ballot(int line, unsigned mask, int predicate, bool of_all_who_came = false) {
+inline unsigned cuda_ballot(int line, unsigned mask, int predicate) {
     cuda_wait_warp(line, mask, &predicate, sizeof predicate);
     unsigned lanes = 0;
     for (int lane = 0; lane < 32; lane++)
-        if (cuda_came(lane) && (of_all_who_came || *(const int*)cuda_from_lane(lane))) lanes |= 1u << lane;
+        if (cuda_came(lane) && *(const int*)cuda_from_lane(lane)) lanes |= 1u << lane;
     return lanes;
 }
 #define __ballot_sync(mask, predicate) cuda_ballot(__LINE__, mask, predicate)

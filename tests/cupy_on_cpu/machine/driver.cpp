@@ -67,8 +67,8 @@ CUresult cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction, CUo
     return *grid = 8, *block = 256, CUDA_SUCCESS;
 }
 
-CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                        unsigned dynamic_shared, CUstream, void** arguments, void**) {
+CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                        unsigned bz, unsigned dynamic_shared, CUstream, void** arguments, void**) {
     Held held(lock);
     Kernel* kernel = (Kernel*)function;
     controls.launches++;

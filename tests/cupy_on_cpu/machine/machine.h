@@ -10,7 +10,7 @@
 constexpr size_t SHARED = 48 << 10, SHARED_OPTIN = 227 << 10, TOTAL = size_t(16) << 30;
 constexpr int DEVICES = 2;
 
-// Read and set from Python: see controls.py.
+// Read and set by controls.py.
 struct Controls {
     int64_t launches, copies_to_host, copies_to_device;
     int64_t allocations_until_failure, launches_until_failure;  // -1: never

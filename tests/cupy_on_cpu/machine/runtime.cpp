@@ -64,7 +64,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
         case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
         case cudaDevAttrMultiProcessorCount: *value = 4; break;
         case cudaDevAttrWarpSize: *value = 32; break;
-        case cudaDevAttrMaxThreadsPerBlock: case cudaDevAttrMaxBlockDimX: case cudaDevAttrMaxBlockDimY: *value = 1024; break;
+        case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
+        case cudaDevAttrMaxBlockDimX: case cudaDevAttrMaxBlockDimY: *value = 1024; break;
         case cudaDevAttrMaxBlockDimZ: *value = 64; break;
         case cudaDevAttrMaxGridDimX: *value = 2147483647; break;
         case cudaDevAttrMaxGridDimY: case cudaDevAttrMaxGridDimZ: *value = 65535; break;
@@ -133,7 +134,9 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpy(void* to, const void* from, size_t size, cudaMemcpyKind kind) { return copy(to, from, size, kind); }
+cudaError_t cudaMemcpy(void* to, const void* from, size_t size, cudaMemcpyKind kind) {
+    return copy(to, from, size, kind);
+}
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size, cudaMemcpyKind kind, cudaStream_t) {
     return copy(to, from, size, kind);
 }
@@ -163,7 +166,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) { return *milliseconds = 0, cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float* time, cudaEvent_t, cudaEvent_t) { return *time = 0, cudaSuccess; }
 
 // What stands in for every other function of the runtime.
 cudaError_t not_supported(void) { return cudaErrorNotSupported; }

@@ -15,7 +15,7 @@
 
 extern "C" {
 Index cuda_thread, cuda_block, cuda_block_size, cuda_grid_size;
-alignas(1024) char cuda_dynamic_shared[SHARED_OPTIN + 1024];
+alignas(16) char cuda_dynamic_shared[SHARED_OPTIN + 1024];
 void cuda_switch(void** save, void* load);
 }
 
@@ -53,16 +53,17 @@ struct Thread {
     unsigned number;
     int line, barriers;  // which barrier it waits at, and how many it has come to
     bool vote;
-    unsigned mask;       // the lanes it waits for
+    unsigned mask;  // the lanes it waits for
     // What it brings to its warp stands in two places by turns: who goes on first may bring the next thing before the
     // others have read this one.
     alignas(16) char brought[2][16];
     int side, side_released;
-    unsigned release;    // by which of the releases it went on
+    unsigned release;  // by which of the releases it went on
 };
 
-constexpr size_t WARP = 32, MAX_THREADS = 1024, STACK = 256 << 10, PAGE = 4096, CACHE_LINE = 64, AFTER_SHARED = 1024;
-constexpr int INVALID_VALUE = 1, ILLEGAL_ADDRESS = 700, MISALIGNED_ADDRESS = 716, LAUNCH_FAILED = 719;  // CUDA's numbers
+constexpr size_t WARP = 32, MAX_THREADS = 1024, STACK = 256 << 10, PAGE = 4096;
+constexpr size_t CACHE_LINE = 64, AFTER_SHARED = 1024;
+enum Error { INVALID_VALUE = 1, ILLEGAL_ADDRESS = 700, MISALIGNED_ADDRESS = 716, LAUNCH_FAILED = 719 };
 
 std::vector<Thread> threads;
 Thread* current;
@@ -118,14 +119,17 @@ bool release_warp(unsigned first) {
     for (unsigned i = first; i < last; i++) {
         if (threads[i].state != WAITS_FOR_WARP) continue;
         unsigned mask = threads[i].mask;
+        int line = threads[i].line;
+        auto partner = [&](unsigned j) { return mask >> (j - first) & 1 && threads[j].state != ENDED; };
         bool all = true;
-        for (unsigned j = first; j < last; j++)
-            if (mask >> (j - first) & 1 && threads[j].state != ENDED)
-                all &= threads[j].state == WAITS_FOR_WARP && threads[j].mask == mask && threads[j].line == threads[i].line;
+        for (unsigned j = first; j < last; j++) {
+            const Thread& other = threads[j];
+            if (partner(j)) all &= other.state == WAITS_FOR_WARP && other.mask == mask && other.line == line;
+        }
         if (!all) continue;
         releases++;
         for (unsigned j = first; j < last; j++) {
-            if (!(mask >> (j - first) & 1) || threads[j].state == ENDED) continue;
+            if (!partner(j)) continue;
             threads[j].state = RUNS;
             threads[j].side_released = threads[j].side;
             threads[j].release = releases;
@@ -142,7 +146,7 @@ void release_block() {
         Thread& thread = threads[i];
         if (thread.state == ENDED && !kernel->strict) continue;
         if (thread.state == ENDED) cuda_fail(LAUNCH_FAILED, "a barrier that some threads end without reaching");
-        if (thread.state != WAITS_FOR_BLOCK) cuda_fail(LAUNCH_FAILED, "threads that wait for others, which do not come");
+        if (thread.state != WAITS_FOR_BLOCK) cuda_fail(LAUNCH_FAILED, "lanes that wait for others, which do not come");
         if (!first) first = &thread;
         if (thread.line != first->line || thread.barriers != first->barriers)
             cuda_fail(LAUNCH_FAILED, "threads that wait at different barriers");
@@ -204,8 +208,8 @@ class FaultsCaught {
 void make_stacks() {
     if (stacks) return;
     threads.resize(MAX_THREADS);
-    stacks = (char*)mmap(nullptr, MAX_THREADS * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                         -1, 0);
+    stacks = (char*)mmap(nullptr, MAX_THREADS * STACK, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     for (size_t i = 0; i < MAX_THREADS; i++) mprotect(stacks + i * STACK, PAGE, PROT_NONE);
 }
 
