@@ -188,6 +188,12 @@ def test_launches_fail_where_they_are_told_to(cupy):
 
 
 def test_a_call_that_is_not_there_says_so(cupy):
+    with pytest.raises(NotImplementedError, match="does not sort"):
+        cupy.sort(cupy.ones(3))
+    with pytest.raises(ImportError, match="libcurand"):
+        cupy.random.rand(3)
+    with pytest.raises(ImportError, match="libcufft"):
+        cupy.fft.fft(cupy.ones(3))
     with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="cudaErrorNotSupported"):
         cupy.cuda.runtime.deviceGetLimit(0)
 

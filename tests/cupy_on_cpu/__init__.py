@@ -17,7 +17,7 @@ What it sees that a device does not show:
 - a missing barrier: ``in_every_order(compute)`` runs threads forward, reversed and shuffled, and compares.
 
 What it does not see: speed, registers, how a device rounds (division, exp, subnormal float32 numbers, cuBLAS), streams.
-Sorting, random numbers and FFT are not there.
+Sorting, random numbers and FFT are not there, and say so.
 
 For tests: ``counted()``, ``order(name)``, ``in_every_order(compute)``, ``out_of_memory(after)``,
 ``failing_launch(after)``. Every kernel is also compiled for GPUs, by NVRTC, and must pass there;
@@ -109,13 +109,19 @@ def install() -> Any:
     link.replace_runtime(driver)
     controls.connect(driver)
     import cupy
-    from cupy.cuda import compiler
+    from cupy.cuda import compiler, thrust
 
     link.load_cublas()
+    for name in ("sort", "argsort", "lexsort"):
+        setattr(thrust, name, _no_sorting)
     compiler._compile_module_with_cache = compile.compile_module
     cupy.cuda.set_allocator(functools.partial(_allocate, cupy.cuda.memory))
     cupy.RawKernel, cupy.RawModule = arguments.checked(cupy, driver.device_of_address)
     return cupy
+
+
+def _no_sorting(*_: Any, **__: Any) -> None:
+    raise NotImplementedError("CuPy on the CPU does not sort: that is compiled code for GPUs")
 
 
 def _allocate(memory: Any, size: int) -> Any:
