@@ -46,10 +46,10 @@ def outcome(call, inputs, dy, device, layout=None):
 
 
 def assert_all_on(device, y):
-    """The result and all that was cached for its backward lie on the device; indices may be the host's."""
+    """The result and all that was cached for its backward lie on the device. (The cases of scatter pass host indices.)"""
     assert y.device == device
     for node in topological_order(y._source):
-        for array in cached_arrays(node.cache) if node.op.name not in ("getitem", "scatter", "take") else []:
+        for array in cached_arrays(node.cache) if node.op.name != "scatter" else []:
             assert device_of(array) == device, f"{node.op.name} caches {array.dtype}{list(array.shape)} elsewhere"
 
 
