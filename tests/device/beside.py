@@ -46,7 +46,7 @@ def outcome(call, inputs, dy, device, layout=None):
 
 
 def assert_all_on(device, y):
-    """The result and all that was cached for its backward lie there. (The cases of scatter give indices of the host.)"""
+    """The result and all that was cached for its backward lie there. Only scatter's cases give indices of the host."""
     assert y.device == device
     for node in topological_order(y._source):
         for array in cached_arrays(node.cache) if node.op.name != "scatter" else []:

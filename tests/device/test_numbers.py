@@ -9,6 +9,7 @@ from importlib import import_module
 
 import pytest
 
+import tinynorm as tn
 from tinynorm import Tensor
 from tinynorm.backend import CPU, is_array, to_device
 from tinynorm.convert import real_array
@@ -67,3 +68,8 @@ def seen_from_the_host(attribute):
         attribute.fset(self, to_device(value, self.device) if is_array(value) else value)
 
     return property(get, put)
+
+
+def test_everything_is_there():
+    for t in (tn.tensor([1.0]), tn.as_tensor([1.0]), tn.exp([1.0]), tn.nn.Linear(2, 2).weight, tn.nn.RMSNorm(2).weight):
+        assert t.device == "cuda:0"
