@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import strict_cupy
 
 from tinynorm.formulas import norms
 
@@ -26,6 +27,14 @@ def test_code_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     namespace["test_l2_norm"]()  # type: ignore[operator]
 
 
+def test_code_for_a_device_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    strict_cupy.install(monkeypatch)
+    (block,) = python_blocks("docs/gpu.md")
+    namespace: dict[str, object] = {}
+    exec(compile(block, "docs/gpu.md", "exec"), namespace)
+    assert namespace["y"].device == "cuda:1"  # type: ignore[attr-defined]
+
+
 def bare(source: str) -> str:
     """A function's text without its type annotations and formatting."""
     (function,) = ast.parse(source).body
@@ -44,7 +53,15 @@ def test_readme_quotes_the_source() -> None:
 
 @pytest.mark.parametrize(
     "document",
-    ["README.md", "docs/design.md", "docs/performance.md", "docs/parallel.md", "CONTRIBUTING.md", "CHANGELOG.md"],
+    [
+        "README.md",
+        "docs/design.md",
+        "docs/performance.md",
+        "docs/parallel.md",
+        "docs/gpu.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+    ],
 )
 def test_local_links_lead_somewhere(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
