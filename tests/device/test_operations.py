@@ -7,6 +7,7 @@ import pytest
 from helpers import ALWAYS, l2_norm
 
 import tinynorm as tn
+from tinynorm.graph import topological_order
 from tinynorm.testing.cases import CASES
 from tinynorm.testing.choices import Choose
 from tinynorm.testing.values import LAYOUTS
@@ -55,8 +56,19 @@ def test_every_layout(quick_cupy, name, layout):
 # Kernels of ours, which the comparisons above leave out
 
 
+KERNELS = [name for name, case in CASES.items() if case.op.cuda is not None]
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize(("name", "setting"), [p for p in ALWAYS if CASES[p.values[0]].op.cuda is not None])
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_serve_the_typical_call(cuda_kernels, name, dtype):
+    inputs, _ = inputs_of(name, CASES[name].typical, dtype)
+    y = CASES[name].call(*(placed(a, "cuda:0") for a in inputs), **CASES[name].typical.options)
+    assert CASES[name].op.cuda in [node.kernel for node in topological_order(y._source)]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(("name", "setting"), [p for p in ALWAYS if p.values[0] in KERNELS])
 def test_kernels_beside_the_hosts_formulas(cuda_kernels, name, setting, dtype):
     inputs, dy = inputs_of(name, setting, dtype)
     call = partial(CASES[name].call, **setting.options)
