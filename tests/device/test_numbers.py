@@ -49,6 +49,8 @@ def everything_on_the_device(request, quick_cupy, monkeypatch):
     """The one door that arrays come in by, and the two that they leave by; layers stay where their arrays are."""
     if request.node.name.endswith("int 2-bool]"):
         pytest.skip("bool ** 2 is int64 in CuPy and int8 in NumPy")
+    if "where the mean overflows" in request.node.name and hasattr(quick_cupy, "RawModule"):
+        pytest.skip("CuPy compiles such that subnormal float32 count as 0")
     monkeypatch.setattr(sys.modules["tinynorm.tensor"], "real_array", moved)
     for name in ("data", "grad"):
         monkeypatch.setattr(Tensor, name, seen_from_the_host(getattr(Tensor, name)))
