@@ -194,7 +194,7 @@ def test_which_inputs_a_kernel_serves(cuda_kernels):
     assert not serves(x[:0], None, axis=(-1,), eps=0.0)
     assert not serves(x, w.astype(DOUBLE), axis=(-1,), eps=0.0)
     assert not serves(x.astype(np.int32), None, axis=(-1,), eps=0.0)
-    assert not serves(cp.zeros(norms.WIDEST + 1, SINGLE), None, axis=(-1,), eps=0.0)
+    assert not serves(cp.zeros(layout.WIDEST + 1, SINGLE), None, axis=(-1,), eps=0.0)
     assert not centred(x, w, w.astype(DOUBLE), axis=(-1,), eps=0.0)
 
 

@@ -16,6 +16,7 @@ from ..formulas.types import Array
 from ..kernels import buffers
 from ..kernels.blocks import BLOCK, cut
 from ..kernels.cuda import adamw
+from ..kernels.cuda.layout import PACK
 from ..tensor import Tensor
 from .inplace import Constants, Options, Spare, Split, Step
 from .state import State, state_dtype
@@ -143,7 +144,7 @@ def _fresh_entries(members: list[Tensor], state: Mapping[Tensor, State]) -> dict
         return {}
     entries: dict[Tensor, State] = {p: {"step": state.get(p, {}).get("step", 0)} for p in members}
     dtype, xp = state_dtype(members[0]), backend.namespace(members[0]._data)
-    unit = adamw.ALIGNMENT // dtype.itemsize
+    unit = PACK // dtype.itemsize
     starts = [*accumulate([-(-p.size // unit) * unit for p in members], initial=0)]
     for name in ("m", "v"):
         whole = xp.zeros(starts[-1], dtype)

@@ -18,7 +18,6 @@ import numpy as np
 from ...formulas.types import Array
 from .launch import TYPES, function
 
-ALIGNMENT = 16  #: bytes that a thread loads at once, from an address that they divide
 CHUNK = 4096  #: elements that a block moves: enough for its loads to hide that it looked into two tables first
 THREADS = 256  #: of a block; each moves four packs of 16 bytes
 

@@ -20,10 +20,9 @@ from ...formulas.losses import LIKELY, Targets, spread
 from ...formulas.types import Array
 from ..kernel import Kernel, Needs
 from . import launch
-from .layout import BLOCK, layout_of
+from .layout import WIDEST, layout_of
 
 FILE = "cross_entropy.cu"
-MOST = 2**20  #: classes; the sums of a thread over the pieces of more would drift
 
 
 def _suits(z: Array, *, target: Targets, divisor: Any = None) -> bool:
@@ -32,7 +31,7 @@ def _suits(z: Array, *, target: Targets, divisor: Any = None) -> bool:
         and z.dtype.char in launch.TYPES
         and z.size
         and z.flags.c_contiguous
-        and 2 <= z.shape[-1] <= MOST
+        and 2 <= z.shape[-1] <= WIDEST
         and target.kept is not None
         and target.index.dtype == np.int64
         and target.weight.dtype == launch.computed(z)
@@ -65,8 +64,8 @@ def _launch(name: str, z: Array, target: Targets, *arguments: Any) -> None:
     rows = z.size // classes
     found = layout_of(classes, z, target.weight)
     block = found.block(rows)
-    macros = {"X": launch.TYPES[z.dtype.char], "BLOCK": max(BLOCK, found.threads), "SMOOTHED": int(s > 0)}
-    kernel = launch.function(FILE, name, LIKELY=LIKELY, **macros, **found.macros())
+    chosen = {"X": launch.TYPES[z.dtype.char], "SMOOTHED": int(s > 0), "LIKELY": LIKELY}
+    kernel = launch.function(FILE, name, **chosen, **found.macros())
     numbers = launch.computed(z).type(s), np.int64(rows), np.int32(classes)
     kernel((-(-rows // block[1]),), block, (z, *arguments, *numbers))
 

@@ -9,9 +9,10 @@
 //   X        what x, g, b and y are made of         D       what ȳ is made of
 //   THREADS  how many threads take a row            OWNED   how many of its numbers each of them keeps in registers
 //   VECTOR   how many of these it loads at once     LONG    whether rows are longer than that, and taken in pieces
+//   BLOCK    how many threads a block has at most   CENTRED whether this is LayerNorm
 
 typedef Computed<X>::type A;  // what is computed in, and what gradients are made of
-constexpr int PIECE = THREADS * OWNED, BLOCK = THREADS < 256 ? 256 : THREADS;
+constexpr int PIECE = THREADS * OWNED;
 
 // What the forward finds out about a row, and the backward needs. mean + rest is mean(u).
 struct alignas(16) Row { A s, r, mean, rest; };

@@ -15,10 +15,9 @@ import numpy as np
 from ...formulas.types import Array, Axes
 from ..kernel import Kernel, Needs
 from . import launch
-from .layout import Layout, layout_of
+from .layout import WIDEST, Layout, layout_of
 
 FILE = "norms.cu"
-WIDEST = 2**20  #: a thread's sums over the pieces of a longer row would drift
 ROWS = 64  #: that a thread sums weight gradients over before they are written; more would drift
 
 
