@@ -1,4 +1,17 @@
 // What several kernels need; launch.py puts it before each of them.
+//
+// CUDA, for who knows C. A __global__ function, a kernel, is run by many threads, and calls __device__ functions. Threads
+// come in blocks: threadIdx is a thread's place in its block, and blockIdx the block's among all; blockDim and gridDim are
+// how many there are of each. __launch_bounds__ promises that blocks have no more threads than that, so that the compiler
+// knows how many registers each may use.
+//
+// 32 neighbouring threads are a warp, which loads and stores together: fastest where its threads' addresses are neighbours,
+// too. The threads of a warp can read each other's registers: in __shfl_xor_sync(mask, v, d) each gets the v of the thread
+// whose number differs from its own in the bit d, and the mask says that all 32 take part. The threads of a block have
+// __shared__ memory in common, and a barrier, __syncthreads: none goes on before all have come, and what was written before
+// it can be read after it. All must come; so a thread that has nothing to do comes along.
+//
+// An array lies in registers if each index into it is known to the compiler, for which #pragma unroll writes loops out.
 
 #include <cuda_bf16.h>  // __nv_bfloat16 and half, which turn into a float and back by themselves
 #include <cuda_fp16.h>
@@ -7,7 +20,7 @@
 template <class V> struct Computed { typedef float type; };
 template <> struct Computed<double> { typedef double type; };
 
-// Numbers that one instruction loads or stores, up to 16 bytes of them, which must then be aligned so.
+// Numbers that one instruction loads or stores, up to 16 bytes of them, at an address that is a multiple of their size.
 template <class V, int N> struct alignas(N * sizeof(V) < 16 ? N * sizeof(V) : 16) Pack { V number[N]; };
 
 // A row, or a piece of one, lies among its `threads`, threadIdx.x, like this: each owns `owned` numbers, in packs of

@@ -1,12 +1,17 @@
 // Softmax-cross-entropy, forward and backward. Each reads the logits once, and the backward writes their gradient once.
 //
-// X is the type of the logits, A what is computed in. The C logits of a row lie among THREADS threads (see common.cuh),
-// which take them in pieces of THREADS * OWNED; a short row is one piece. The target q of a row has h = (1 − s) w_t at its
-// class t and, where SMOOTHED, u = s / C times w_c at every class c.
+// The C logits of a row lie among its threads as common.cuh has it; a row that is longer than what they own is taken in
+// pieces. The target q of a row has h = (1 − s) w_t at its class t and, where SMOOTHED, u = s / C times w_c at every class
+// c. A row is heard unless its target is to be ignored: then q is 0.
+//
+// Defined at compilation, beside THREADS, OWNED, VECTOR and BLOCK, which are what they are in norms.cu:
+//   X         what logits are made of                LIKELY  from which p on p − 1 has lost digits
+//   SMOOTHED  whether targets are
 
-typedef Computed<X>::type A;
+typedef Computed<X>::type A;  // what is computed in, and what weights, losses and gradients are made of
 constexpr int PIECE = THREADS * OWNED;
 
+// By their bits, since NVRTC, which compiles for GPUs, has no names for them.
 #define INFINITE A(__uint_as_float(0x7f800000))
 #define NO_NUMBER A(__uint_as_float(0x7fc00000))
 

@@ -81,7 +81,8 @@ norm_forward(const X* x, const X* g, const X* b, X* y, Row* rows, long long M, i
   if (!LONG) load<THREADS, VECTOR>(v, x, n);
   Row row = statistics(v, x, n, N, eps, 1);
   const bool large = !(row.r > 0), small = row.r > LARGEST;
-  if (__syncthreads_or(large || small))  // the other rows of the block come along
+  // A barrier that tells all threads whether any of them says yes: the other rows of the block come along.
+  if (__syncthreads_or(large || small))
     row = statistics(v, x, n, N, eps, large ? 1 / LARGEST / LARGEST : small ? LARGEST * LARGEST : 1);
   if (isinf(row.r)) row.r = 0;  // a row without any size, at ε = 0: by convention h is 0
   for (int at = 0; at < (LONG ? N : 1); at += PIECE) {

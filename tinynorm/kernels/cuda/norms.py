@@ -61,7 +61,7 @@ def _forward(
     x, weight, bias = (None if a is None else cupy.ascontiguousarray(a) for a in (x, weight, bias))
     width = prod(x.shape[-len(axis) :])
     rows = x.size // width
-    y, statistics = cupy.empty_like(x), cupy.empty((rows, 4), launch.computed(x))
+    y, statistics = cupy.empty_like(x), cupy.empty((rows, 4), launch.computed(x))  # Row in norms.cu
     kernel, found = _function("norm_forward", centred, width, launch.computed(x), x, weight, bias)
     block = found.block(rows)
     numbers = np.int64(rows), np.int32(width), np.float64(eps)
