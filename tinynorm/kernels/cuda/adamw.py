@@ -9,12 +9,12 @@ so the kernel reaches each by its address. Where parameters and moments lie is k
 on, and where the gradients lie, too, if they lie where they lay.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...backend import namespace
 from ...formulas.types import Array
 from .launch import TYPES, function
 
@@ -29,34 +29,34 @@ class Tables:
     """
 
     def __init__(self, p: Sequence[Array], m: Sequence[Array], v: Sequence[Array]) -> None:
-        cupy, self.dtype = sys.modules["cupy"], m[0].dtype
+        xp, self.dtype = namespace(p[0]), m[0].dtype
         definitions = {"VALUE": TYPES[p[0].dtype.char], "CHUNK": CHUNK, "THREADS": THREADS}
         self.kernel = function("adamw.cu", "adam", "-fmad=false", **definitions)
         self.kernel.compile()  # now, as a step that has begun must not fail
         sizes = np.array([array.size for array in p], np.int64)
         members = np.stack([*map(_addresses, (p, m, v)), sizes], axis=1)
         chunks = [(i, k) for i, size in enumerate(sizes) for k in range(-(-size // CHUNK))]
-        self.members, self.chunks = cupy.asarray(members), cupy.asarray(np.array(chunks, np.int32).reshape(-1, 2))
-        self.known, self.gradients = np.zeros(0), None
+        self.members, self.chunks = xp.asarray(members), xp.asarray(np.array(chunks, np.int32).reshape(-1, 2))
+        self.gradients, self.sent = None, np.zeros(0)  # the last step's table on the device, and what it holds
 
     def prepared(
         self, g: Sequence[Array], places: Sequence[int], constants: Sequence[Sequence[float]]
     ) -> Callable[[], None]:
-        """A step, with all that it needs on the device: to call it allocates nothing.
+        """A step, with all that it needs on the device: a call makes it, and allocates nothing.
 
         Args:
             g: the gradients.
             places: for each parameter, which of the constants are its.
             constants: what the rule multiplies by and adds, in the order of `Constants` in adamw.cu.
         """
-        cupy = sys.modules["cupy"]
-        g = [cupy.ascontiguousarray(array) for array in g]
+        xp = namespace(g[0])
+        g = [xp.ascontiguousarray(array) for array in g]
         gradients = np.stack([_addresses(g), np.array(places, np.int64)], axis=1)
-        if not np.array_equal(gradients, self.known):
-            self.known, self.gradients = gradients, cupy.asarray(gradients)
-        arguments = (self.members, self.chunks, self.gradients, cupy.asarray(np.array(constants, self.dtype)))
+        if not np.array_equal(gradients, self.sent):
+            self.gradients, self.sent = xp.asarray(gradients), gradients
+        arguments = (self.members, self.chunks, self.gradients, xp.asarray(np.array(constants, self.dtype)))
 
-        def launch(held: Any = g) -> None:  # until it has run, since an address holds nothing
+        def launch(held: Any = g) -> None:  # an address alone would not keep a gradient until then
             if self.chunks.size:
                 self.kernel((len(self.chunks),), (THREADS,), arguments)
 

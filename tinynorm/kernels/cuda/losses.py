@@ -11,11 +11,11 @@ The losses of the rows are written one by one and then added by CuPy's reduction
 same each time.
 """
 
-import sys
 from typing import Any
 
 import numpy as np
 
+from ...backend import namespace
 from ...formulas.losses import LIKELY, Targets, spread
 from ...formulas.types import Array
 from ..kernel import Kernel, Needs
@@ -40,9 +40,9 @@ def _suits(z: Array, *, target: Targets, divisor: Any = None) -> bool:
 
 def _forward(needs: Needs, z: Array, *, target: Targets, divisor: Any = None) -> tuple[Array, Any]:
     """ℓ = −Σ_c q_c log p_c, and of each row what the backward needs: max z, Σ e^(z − max z) and Σ q"""
-    xp, computed = sys.modules["cupy"], launch.computed(z)
+    xp, computed = namespace(z), launch.computed(z)
     index, kept = (xp.ascontiguousarray(a).reshape(-1) for a in (target.index, target.kept))
-    loss, known = xp.empty(z.shape[:-1], computed), xp.empty((index.size, 3), computed)
+    loss, known = xp.empty(z.shape[:-1], computed), xp.empty((index.size, 3), computed)  # Row in cross_entropy.cu
     _launch("cross_entropy_forward", z, target, index, target.weight, kept, loss, known)
     if divisor is not None:
         loss = xp.sum(loss, dtype=float) / divisor
@@ -52,7 +52,7 @@ def _forward(needs: Needs, z: Array, *, target: Targets, divisor: Any = None) ->
 def _backward(dy: Array, cache: Any, needs: Needs) -> tuple[Array]:
     """z̄ = ℓ̄ (p Σ_c q_c − q)"""
     z, target, index, known, divisor = cache
-    xp = sys.modules["cupy"]
+    xp = namespace(z)
     each = xp.ascontiguousarray(spread(dy.astype(known.dtype), divisor))
     dz = xp.empty(z.shape, known.dtype)
     _launch("cross_entropy_backward", z, target, index, target.weight, known, each, np.int32(dy.ndim > 0), dz)
@@ -62,10 +62,10 @@ def _backward(dy: Array, cache: Any, needs: Needs) -> tuple[Array]:
 def _launch(name: str, z: Array, target: Targets, *arguments: Any) -> None:
     classes, s = z.shape[-1], target.label_smoothing
     rows = z.size // classes
-    found = layout_of(classes, z, target.weight)
-    block = found.block(rows)
+    layout = layout_of(classes, z, target.weight)
+    block = layout.block(rows)
     chosen = {"X": launch.TYPES[z.dtype.char], "SMOOTHED": int(s > 0), "LIKELY": LIKELY}
-    kernel = launch.function(FILE, name, **chosen, **found.macros())
+    kernel = launch.function(FILE, name, **chosen, **layout.macros())
     numbers = launch.computed(z).type(s), np.int64(rows), np.int32(classes)
     kernel((-(-rows // block[1]),), block, (z, *arguments, *numbers))
 
