@@ -330,7 +330,7 @@ def _class_loss(
     ignore_index: int,
     label_smoothing: float,
 ) -> Tensor:
-    """A loss on class indices, written as distributions. `argument` is what the scores are called in errors."""
+    """A loss on class indices. `argument` is what the scores are called in errors."""
     name = op.name
     scores, target = _floats(name, argument, scores), operand(name, target)
     weight = None if weight is None else _weak(name, weight, scores)
@@ -340,10 +340,10 @@ def _class_loss(
     w = None if weight is None else weight._data
     xp = backend.common_namespace(name, (scores._data, target._data, w), (argument, "target", "weight").__getitem__)
     checks.class_targets(name, argument, scores, target._data, w)
-    if xp is np:
-        checks.class_numbers(name, scores.shape[min(scores.ndim - 1, 1)], target._data, w, ignored)
     if scores.ndim > 2:  # (N, C, ...) to (N, ..., C)
         scores = scores.transpose(0, *range(2, scores.ndim), 1)
+    if xp is np:
+        checks.class_numbers(name, scores.shape[-1], target._data, w, ignored)
     dtype = np.promote_types(scores.dtype, np.float32)  # the target need not be rounded to float16
     with backend.on_device_of(scores._data, name):
         per_class = xp.ones(scores.shape[-1], dtype) if w is None else w.astype(dtype)
