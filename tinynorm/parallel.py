@@ -28,9 +28,9 @@ from .tensor import Tensor
 
 __all__ = ["Ranks", "alone", "connect"]
 
-# Row counts go around among float32 numbers, which count to 2²⁴ only; as two digits of this base, they are exact up to
-# 2³⁶ rows on 4096 ranks.
 BASE = 4096
+"""Row counts go around among float32 numbers, which count to 2²⁴ only. As two digits of this base, they are exact up to
+2³⁶ rows on 4096 ranks."""
 
 
 def connect() -> "Ranks":
@@ -71,7 +71,11 @@ class Ranks:
 
     @property
     def transport(self) -> str:
-        """What gradients go through: "none" in one process, "mpi", or "nccl", for which `replicate` decides."""
+        """What gradients go through: "none" in one process, "mpi", or "nccl", for which `replicate` decides.
+
+        >>> alone().transport
+        'none'
+        """
         if self._communicator is None:
             return "none"
         return "mpi" if self._nccl is None else "nccl"
@@ -128,6 +132,7 @@ class Ranks:
             self._nccl, self._home = _connect_gpus(self.size, self.rank, members[0]), device
 
     def _verify(self, parameters: dict[str, Any]) -> None:
+        """Raise on every rank where a parameter is not, to the last bit, what rank 0 has."""
         checksums = [backend.fingerprint(backend.to_device(p._data, backend.CPU)) for p in parameters.values()]
         first, *others = self._communicator.allgather(checksums)
         for rank, found in enumerate(others, 1):
@@ -141,7 +146,7 @@ class Ranks:
     def share(self, rows: int) -> slice:
         """This rank's part of so many rows, all of them in order; the parts differ by one row at most.
 
-        >>> [Ranks(None).share(3), Ranks(None).share(0)]
+        >>> [alone().share(3), alone().share(0)]
         [slice(0, 3, None), slice(0, 0, None)]
         """
         rows = count("share", "rows", rows, least=0)
