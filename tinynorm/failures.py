@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from .errors import DeviceError, OutOfMemoryError, TinynormError
 
-MEMORY = {"CUDARuntimeError": 2, "CUDADriverError": 2, "CUBLASError": 3}
+NO_MEMORY = {"CUDARuntimeError": 2, "CUDADriverError": 2, "CUBLASError": 3}
 """CuPy's errors for what a device could not do, by name, since a release may move them; and which status of each means
 that there was no memory: cudaErrorMemoryAllocation, CUDA_ERROR_OUT_OF_MEMORY, CUBLAS_STATUS_ALLOC_FAILED."""
 
@@ -14,9 +14,9 @@ that there was no memory: cudaErrorMemoryAllocation, CUDA_ERROR_OUT_OF_MEMORY, C
 def device_failure(doing: str, device: str, error: BaseException) -> DeviceError | None:
     """The error as one that says what was being done, and where; None for an error of any other kind."""
     kind = type(error).__name__
-    if isinstance(error, TinynormError) or not (kind in MEMORY or kind == "OutOfMemoryError"):
+    if isinstance(error, TinynormError) or not (kind in NO_MEMORY or kind == "OutOfMemoryError"):
         return None
-    if kind not in MEMORY or getattr(error, "status", None) == MEMORY[kind]:
+    if kind not in NO_MEMORY or getattr(error, "status", None) == NO_MEMORY[kind]:
         return OutOfMemoryError(
             f"{doing}: {device!r} is out of memory: {_asked(error)}{_free(device)}. Take smaller batches and add up "
             f"their gradients, or drop what still holds arrays there. CuPy says: {error}"

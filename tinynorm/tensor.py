@@ -521,12 +521,12 @@ class Tensor:
         self._memory.version += 1
 
     def _there(self, device: str) -> tuple[Array, Array | None]:
-        """The array and the gradient on a device."""
+        """The array and the gradient as they are on a device, for `_move`."""
         grad = self.grad
         return backend.to_device(self._data, device), None if grad is None else backend.to_device(grad, device)
 
     def _move(self, array: Array, grad: Array | None) -> None:
-        """Be there from now on, as the object it is."""
+        """Hold these from now on, which `_there` has made: the same Tensor, on another device."""
         if array is not self._data:
             self._data, self._block, self._guard = array, None, None
             if isinstance(self._source, Leaf):

@@ -111,8 +111,8 @@ class DeviceBundle:
         """What a step writes to."""
         return [*self.values, *self.m, *self.v]
 
-    def launch(self, options: Sequence[Options], gradients: list[Array]) -> Launch:
-        """The step, with all that it needs already on the device."""
+    def prepared(self, options: Sequence[Options], gradients: list[Array]) -> Launch:
+        """The step, with all that it needs already on the device, for `run`."""
         rows: dict[tuple[int, int], int] = {}  # for each group and count the place of its constants
         steps = [(group, entry["step"] + 1) for group, entry in zip(self.groups, self.entries, strict=True)]
         places = [rows.setdefault(step, len(rows)) for step in steps]

@@ -26,8 +26,8 @@ class Optimizer:
     Attributes:
         param_groups: the groups, each a dict with all its options. They are read, and checked, anew at every step, so a
             schedule simply assigns ``group["lr"]``.
-        state: what the rule keeps for each parameter that has moved, by the parameter. A step may write to
-            these arrays; `state_dict` copies them.
+        state: what the rule keeps for each parameter that has moved, by the parameter. A step may write to these
+            arrays; `state_dict` copies them.
 
     Raises:
         ArgumentError: for an unknown option, a value that makes no sense, no parameters, or one that comes twice, is no
@@ -120,12 +120,13 @@ class Optimizer:
             return p, backend.as_array(values).astype(p.dtype, copy=False), state
 
     def _write(self, moved: list[tuple[Tensor, Array, State]]) -> None:
+        """Write new values into the parameters' own arrays; if a device fails meanwhile, all get the new arrays."""
         self._state.update({p: state for p, _, state in moved})
         try:
             for p, values, _ in moved:
                 with backend.on_device_of(p._data, f"{type(self).__name__}.step"):
                     p._overwrite(values)
-        except BaseException:  # a device is lost: all are new, in the arrays that they were computed in
+        except BaseException:  # some are written already: the step is made, and not half of it
             for p, values, _ in moved:
                 p.data = values
             raise

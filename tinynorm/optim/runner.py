@@ -33,9 +33,9 @@ class Runner:
 
     def __init__(self) -> None:
         self.plan = NOTHING
-        self.state: Mapping[Tensor, State] = {}  # where the last step left its entries
+        self.state: Mapping[Tensor, State] = {}  # the dict in which the last step left its entries
         self.exposed = False
-        self.left: list[Any] = []  # if exposed, what the entries held
+        self.left: list[Any] = []  # what the last step left in the entries, if the state is exposed
 
     def __reduce__(self) -> Any:
         return Runner, ()  # a copied or pickled optimizer has arrays of its own
@@ -134,7 +134,7 @@ def _prepared(rule: InPlace, plan: Plan, gradients: list[Array], options: Sequen
     for bundle, places in plan.bundles:
         its_gradients = [gradients[i] for i in places]
         if isinstance(bundle, DeviceBundle):
-            prepared.launches.append((bundle, bundle.launch(options, its_gradients)))
+            prepared.launches.append((bundle, bundle.prepared(options, its_gradients)))
             continue
         group, t, dtype = plan.groups[places[0]], bundle.entries[0].get("step", 0) + 1, bundle.dtype
         spare = partial(Spare, dtype, plan.size)
