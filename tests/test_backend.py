@@ -545,6 +545,12 @@ def test_every_way_to_have_no_memory_is_told_as_such(two_gpus, kind, status):
     assert str(failure).endswith("CuPy says: its own words")
 
 
+def test_a_device_without_a_number_is_the_first(two_gpus):
+    sys.modules["cupy"].cuda.runtime.memGetInfo = lambda: (1 << 30, 2 << 30)
+    failure = device_failure("a look for devices", "cuda", CUDARuntimeError(2, "full"))
+    assert str(failure).startswith("a look for devices: 'cuda' is out of memory: 1.0 GiB of 2.0 GiB are free.")
+
+
 @pytest.mark.parametrize(("kind", "status"), [(CUDARuntimeError, 46), (CUDADriverError, 719), (CUBLASError, 14)])
 def test_all_else_that_a_device_refuses_is_a_failure(two_gpus, kind, status):
     failure = device_failure("matmul", "cuda:1", kind(status, "its own words"))

@@ -45,7 +45,7 @@ def _free(device: str) -> str:
     """How much is free on the device, and in all."""
     cupy = sys.modules["cupy"]
     try:
-        with cupy.cuda.Device(int(device.partition(":")[2])):
+        with cupy.cuda.Device(int(device.partition(":")[2] or 0)):  # "cuda" is "cuda:0"
             free, total = cupy.cuda.runtime.memGetInfo()
     except RuntimeError as error:  # a device in such a state may refuse this, too
         return f"how much is free it does not tell ({error})"
