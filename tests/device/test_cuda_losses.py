@@ -313,7 +313,7 @@ def test_smoothing_of_hard_numbers(cuda_kernels):
 
 
 def test_only_the_gradient_has_the_size_of_the_logits(cuda_kernels):
-    z, target, _, _ = drawn(3, 600, np.float32)
+    z, target, _, _ = drawn(16, 600, np.float32)
     arguments, sizes = on_device(z, target)[:2], []
     allocate = cuda_kernels.cuda.get_allocator()
 
