@@ -84,8 +84,8 @@ def to_device(array: Array, device: str) -> Array:
         with on_device_of(array, f"a copy of {array.dtype}{list(array.shape)} to the host"):
             return sys.modules["cupy"].asnumpy(array)
     cupy = _cupy(device)
-    if index >= cupy.cuda.runtime.getDeviceCount():
-        raise DeviceError(f"device {device!r} is not there: this machine has {cupy.cuda.runtime.getDeviceCount()}")
+    if index >= (found := cupy.cuda.runtime.getDeviceCount()):
+        raise DeviceError(f"device {device!r} is not there: this machine has {found}, numbered from 0")
     if array.dtype.char == "g":
         raise DTypeError(f"device {device!r} has no {array.dtype}; convert it first, with .astype(np.float64)")
     with _on(index, f"a copy of {array.dtype}{list(array.shape)} to {device!r}"):

@@ -30,7 +30,7 @@ class Targets(NamedTuple):
         classes: 0, 1, …, C − 1.
         index: integers, the class t of each row, of any shape; of any value in rows that are not kept.
         weight: w, one number for each of the C classes.
-        kept: a truth for each row, or None where all are.
+        kept: for each row whether it counts, or None where all do.
         label_smoothing: s.
     """
 

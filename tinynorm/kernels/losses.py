@@ -49,6 +49,7 @@ def _forward(needs: Needs, z: Array, *, target: Targets, divisor: Any = None) ->
 def _rows(
     z: Array, e: Array, t: Array, h: Array, mass: Array, loss: Array, total_e: Array, top: Array, u: Array | None
 ) -> bool:
+    """The forward of a block of rows. Whether each counts for something, and its numbers are finite."""
     starts, flat = _starts(*z.shape), e.reshape(-1)
     at = np.add(starts, z.argmax(1, top))
     np.subtract(z, z.take(at)[:, None], e)
@@ -88,6 +89,7 @@ def _pull(
     for_all: Any,
     u: Any,
 ) -> None:
+    """The backward of a block of rows. ℓ̄ is one number for each row, or one for all."""
     dy, starts, flat = for_all if for_each is None else for_each, _starts(*dz.shape), dz.reshape(-1)
     factor = np.multiply(mass, dy)
     np.divide(factor, total_e, factor)

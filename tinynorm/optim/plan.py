@@ -27,7 +27,7 @@ _array_of = attrgetter("_data")
 
 
 class Plan:
-    """Who is stepped with whom, for as long as nothing is different."""
+    """Which parameters are stepped together, for as long as `fits` finds nothing different."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class Plan:
         self.size = sum([bundle.size for bundle in bundles])
         self.served = [p for bundle in bundles for p in bundle.members]
         self.entries = [entry for bundle in bundles for entry in bundle.entries]
-        served = {i for _, places in self.bundles for i in places}
-        self.rest = [i for i in moved if i not in served]
-        self.foreign = {id(owner(array)) for bundle in bundles for array in bundle.written()}
+        in_bundles = {i for _, places in self.bundles for i in places}
+        self.rest = [i for i in moved if i not in in_bundles]
+        self.written = {id(owner(array)) for bundle in bundles for array in bundle.written()}
 
     def fits(self, circumstances: Circumstances, members: list[Tensor]) -> bool:
         """Whether nothing is different."""
@@ -80,9 +80,9 @@ class Plan:
             g if base is None else base if getattr(base, "base", None) is None else owner(g)
             for g, base in zip(gradients, bases, strict=True)
         ]
-        if self.foreign.isdisjoint(map(id, owners)):
+        if self.written.isdisjoint(map(id, owners)):
             return gradients
-        return [backend.copy(g) if id(block) in self.foreign else g for g, block in zip(gradients, owners, strict=True)]
+        return [backend.copy(g) if id(block) in self.written else g for g, block in zip(gradients, owners, strict=True)]
 
     def contents(self) -> list[Any]:
         """All that is kept for those that are served, as the very objects."""
@@ -91,7 +91,7 @@ class Plan:
     def _on_host(
         self, moved: Sequence[int], gradients: Sequence[Any], state: Mapping[Tensor, State]
     ) -> list[list[int]]:
-        """Where those stand that are stepped in place on the host: each large one alone, small ones with their like."""
+        """The places of those that are stepped on the host: each large one alone, small ones with their like."""
         together: list[list[int]] = []
         open_ones: dict[Any, tuple[list[int], int]] = {}
         for i in moved:
@@ -111,7 +111,7 @@ class Plan:
         return together
 
     def _on_devices(self, moved: Sequence[int], gradients: Sequence[Any]) -> list[list[int]]:
-        """Where those stand that a kernel steps on a device, with all their like."""
+        """The places of those that a kernel steps on a device: all of a dtype and a device together."""
         together: dict[Any, list[int]] = {}
         for i in moved:
             p, g = self.members[i]._data, gradients[i]
