@@ -179,11 +179,11 @@ FAULTS = {
     "packs wherever they lie": ("aligned(p) && aligned(g) && aligned(m) && aligned(v)", "true"),
     "another parameter's gradient": ("gradients[chunk.member];", "gradients[0];"),
     "another group's constants": ("constants[gradient.place]", "constants[0]"),
-    "no decay of p": ("S(p) * c.shrink", "S(p)"),
+    "no decay of p": ("A(p) * c.shrink", "A(p)"),
     "no decay of g": ("if (c.decay != 0) ", "if (false) "),
     "decay where there is none": ("if (c.decay != 0) g = g + c.decay * x", "g = g + (1 - c.shrink) * x"),
     "the second mean forgets like the first": ("c.keep2 * v", "c.keep1 * v"),
-    "no bias correction of m": ("* c.rate", "* (c.rate < 0.03f ? S(0.02) : S(0.05))"),
+    "no bias correction of m": ("* c.rate", "* (c.rate < 0.03f ? A(0.02) : A(0.05))"),
     "no eps": ("(root + c.least)", "root"),
     "the root of nothing": ("sqrt(v)", "v"),
 }

@@ -9,32 +9,32 @@
 // rounds twice, and what takes time here is memory, not arithmetic.
 //
 // Defined at compilation:
-//   VALUE    what parameters and gradients are made of
-//   CHUNK    how many elements a block moves        THREADS  of a block
+//   X        what parameters and gradients are made of
+//   CHUNK    how many elements a block moves        THREADS  how many threads it has
 
-typedef VALUE T;
-typedef Computed<T>::type S;  // what moments are made of, and what is computed in
-constexpr int WIDTH = 16 / sizeof(S);  // elements that are loaded at once
+typedef Computed<X>::type A;  // what moments are made of, and what is computed in
+constexpr int WIDTH = 16 / sizeof(A);  // elements that are loaded at once; of X they may have fewer bytes
 
 struct Chunk { int member, number; };
-struct Member { T* p; S *m, *v; long long size; };
-struct Gradient { const T* g; long long place; };  // and the place of the parameter's constants
-struct Constants { S shrink, decay, keep1, new1, keep2, new2, least, rate; };
+struct Member { X* p; A *m, *v; long long size; };
+struct Gradient { const X* g; long long place; };  // and the place of the parameter's constants
+struct Constants { A shrink, decay, keep1, new1, keep2, new2, least, rate; };
 
+// Whether packs can be loaded from here: gradients, and parameters, may begin anywhere.
 template <class V> __device__ bool aligned(const V* address) {
   return (unsigned long long)address % sizeof(Pack<V, WIDTH>) == 0;
 }
 
 // One element.
-__device__ void step(T& p, T gradient, S& m, S& v, const Constants& c) {
-  const S x = S(p) * c.shrink;
-  S g = gradient;
+__device__ void step(X& p, X gradient, A& m, A& v, const Constants& c) {
+  const A x = A(p) * c.shrink;
+  A g = gradient;
   if (c.decay != 0) g = g + c.decay * x;
-  S part = c.new1 * g;
+  A part = c.new1 * g;
   m = c.keep1 * m + part;
   part = part * c.new2;  // √(1 − β₂) g
   v = c.keep2 * v + part * part;
-  const S root = sqrt(v);
+  const A root = sqrt(v);
   p = x - m / (root + c.least) * c.rate;
 }
 
@@ -46,21 +46,21 @@ adam(const Member* members, const Chunk* chunks, const Gradient* gradients, cons
   const Constants c = constants[gradient.place];
   const long long start = (long long)chunk.number * CHUNK, left = member.size - start;
   const int n = left < CHUNK ? left : CHUNK;
-  const T* g = gradient.g + start;
-  T* p = member.p + start;
-  S *m = member.m + start, *v = member.v + start;
+  const X* g = gradient.g + start;
+  X* p = member.p + start;
+  A *m = member.m + start, *v = member.v + start;
 
   int packed = 0;
   if (aligned(p) && aligned(g) && aligned(m) && aligned(v)) {
     packed = n - n % WIDTH;
     for (int i = threadIdx.x * WIDTH; i < packed; i += THREADS * WIDTH) {
-      Pack<T, WIDTH> ps = *(const Pack<T, WIDTH>*)(p + i), gs = *(const Pack<T, WIDTH>*)(g + i);
-      Pack<S, WIDTH> ms = *(const Pack<S, WIDTH>*)(m + i), vs = *(const Pack<S, WIDTH>*)(v + i);
+      Pack<X, WIDTH> ps = *(const Pack<X, WIDTH>*)(p + i), gs = *(const Pack<X, WIDTH>*)(g + i);
+      Pack<A, WIDTH> ms = *(const Pack<A, WIDTH>*)(m + i), vs = *(const Pack<A, WIDTH>*)(v + i);
 #pragma unroll
       for (int k = 0; k < WIDTH; k++) step(ps.number[k], gs.number[k], ms.number[k], vs.number[k], c);
-      *(Pack<T, WIDTH>*)(p + i) = ps;
-      *(Pack<S, WIDTH>*)(m + i) = ms;
-      *(Pack<S, WIDTH>*)(v + i) = vs;
+      *(Pack<X, WIDTH>*)(p + i) = ps;
+      *(Pack<A, WIDTH>*)(m + i) = ms;
+      *(Pack<A, WIDTH>*)(v + i) = vs;
     }
   }
   for (int i = packed + threadIdx.x; i < n; i += THREADS) step(p[i], g[i], m[i], v[i], c);

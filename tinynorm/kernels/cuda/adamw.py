@@ -30,7 +30,7 @@ class Tables:
 
     def __init__(self, p: Sequence[Array], m: Sequence[Array], v: Sequence[Array]) -> None:
         xp, self.dtype = namespace(p[0]), m[0].dtype
-        definitions = {"VALUE": TYPES[p[0].dtype.char], "CHUNK": CHUNK, "THREADS": THREADS}
+        definitions = {"X": TYPES[p[0].dtype.char], "CHUNK": CHUNK, "THREADS": THREADS}
         self.kernel = function("adamw.cu", "adam", "-fmad=false", **definitions)
         self.kernel.compile()  # now, as a step that has begun must not fail
         sizes = np.array([array.size for array in p], np.int64)
