@@ -140,12 +140,13 @@ class Module:
         """Copy values into the parameters, which stay the objects they are, so that tied weights stay tied.
 
         Args:
-            state: arrays under the names that `state_dict` gives.
+            state: arrays, on any device, under the names that `state_dict` gives.
             strict: whether every name must be there, and no other. Otherwise only the names in common are loaded.
 
         Raises:
             StateError: for missing or unknown names, for another shape or dtype, and for two values of one tied
                 parameter. Nothing has been changed then.
+            DeviceError: where a device has no memory for the values. Nothing has been changed then, either.
         """
         name = f"{type(self).__name__}.load_state_dict"
         if not isinstance(state, Mapping):
