@@ -37,7 +37,8 @@ def _is_numpys_own(name, value):
 
 
 def of_ufunc(ufunc):
-    return {"name": ufunc.name, "nin": ufunc.nin, "nout": ufunc.nout, "types": " ".join(ufunc.types)}
+    loops = [loop for loop in ufunc.types if "E" not in loop]  # bfloat16, which CuPy has where ml_dtypes is installed
+    return {"name": ufunc.name, "nin": ufunc.nin, "nout": ufunc.nout, "types": " ".join(loops)}
 
 
 def of_method(method):
