@@ -63,9 +63,11 @@ def common_namespace(name: str, values: tuple[Any, ...], argument: Callable[[int
             for i, a in enumerate(values)
             if is_array(a)
         )
+        there = max(devices)
         raise DeviceError(
             f"{name}: the operands live on different devices ({operands}); "
-            f'bring them together first, for example with .to("{max(devices)}")'
+            f'bring them together first, for example with .to("{there}"), '
+            f'or arrays and lists with tn.as_tensor(..., device="{there}")'
         )
     return namespace(arrays[0]) if arrays else np
 

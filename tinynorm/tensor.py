@@ -397,7 +397,10 @@ class Tensor:
             if not backend.is_array(value):
                 raise DTypeError(f"Tensor.grad: must be a plain array or None, not {type(value).__name__}")
             if backend.device_of(value) != self.device:
-                raise DeviceError(f"Tensor.grad: is on {backend.device_of(value)!r}, the tensor on {self.device!r}")
+                raise DeviceError(
+                    f"Tensor.grad: is on {backend.device_of(value)!r}, the tensor on {self.device!r}; assign "
+                    f'tn.as_tensor(..., device="{self.device}").data'
+                )
             if (value.shape, value.dtype) != (self.shape, self.dtype):
                 raise ShapeError(
                     f"Tensor.grad: must have the tensor's shape and dtype, {self.shape} {self.dtype}; "

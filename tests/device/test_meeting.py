@@ -46,7 +46,7 @@ def test_the_operation_and_its_operands_are_named(cupy, name):
     message = str(caught.value)
     assert message.startswith(f"{name}: the operands live on different devices (")
     assert re.search(".*".join(map(re.escape, fragments)), message), message
-    assert 'bring them together first, for example with .to("cuda:0")' in message
+    assert 'for example with .to("cuda:0"), or arrays and lists with tn.as_tensor(..., device="cuda:0")' in message
 
 
 COTANGENTS = {
@@ -96,9 +96,11 @@ def test_what_a_tensor_holds_stays_on_its_device(cupy):
         DeviceError, match=r"Tensor.data: .* stays on its device, 'cuda:0'; got an array on 'cpu'.*\.to"
     ):
         w.data = np.ones(2, np.float32)
-    with pytest.raises(DeviceError, match=r"Tensor\.grad: is on 'cpu', the tensor on 'cuda:0'"):
+    with pytest.raises(DeviceError, match=r"Tensor\.grad: is on 'cpu', the tensor on 'cuda:0'; assign "):
         w.grad = np.ones(2, np.float32)
     assert (w.numpy().tolist(), w.grad) == ([1.0, 2.0], None)
+    w.grad = tn.as_tensor(np.ones(2, np.float32), device="cuda:0").data
+    assert w.grad.tolist() == [1.0, 1.0]
 
 
 def test_a_model_that_moved_after_its_forward_gets_no_gradients_of_the_old_place(cupy):
