@@ -424,6 +424,17 @@ def test_a_number_of_rows_that_is_none(rows):
             call(rows)
 
 
+def test_a_model_stands_for_its_parameters_and_nothing_else_does():
+    ranks, model = tn.parallel.alone(), tn.nn.Linear(2, 1, rng=0)
+    model(np.array([[3.0, 5.0]], np.float32)).sum().backward()
+    assert ranks.average(model, 2) == 2
+    np.testing.assert_array_equal(model.weight.grad, [[1.5, 2.5]])
+    with pytest.raises(tn.errors.DTypeError, match=r"average: parameter 0 must be a Tensor.*pass model.parameters"):
+        ranks.average([np.ones(2)], 1)
+    with pytest.raises(tn.errors.DTypeError, match="average: expects a list of parameters, not a Parameter"):
+        ranks.average(model.weight, 1)
+
+
 def test_no_rows_at_all():
     with pytest.raises(tn.errors.ArgumentError, match="average: there were no rows"):
         tn.parallel.alone().average([], 0)

@@ -13,7 +13,7 @@ and how far NCCL was tested.
 """
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from .errors import ArgumentError, DeviceError, MissingExtraError, StateError
 from .extras import optional
 from .formulas.types import Array
 from .nn import Module
+from .optim.groups import Parameters, tensors
 from .options import count
 from .tensor import Tensor
 
@@ -152,21 +153,23 @@ class Ranks:
         rows = count("share", "rows", rows, least=0)
         return slice(rows * self.rank // self.size, rows * (self.rank + 1) // self.size)
 
-    def average(self, parameters: Iterable[Tensor], rows: int) -> int:
+    def average(self, parameters: Parameters, rows: int) -> int:
         """Make gradients of sums over rows those of the mean over all ranks' rows. The number of all rows.
 
         Which rows a rank takes is its own affair: by `share`, from files of its own, in an order of its own. All must
         call this equally often, one without rows too.
 
         Args:
-            parameters: the same on every rank, in the same order. One that has a gradient on no rank is left without.
+            parameters: a module, or an iterable of parameters, the same on every rank, in the same order. One that has
+                a gradient on no rank is left without.
             rows: how many of this rank's rows the gradients are sums over; 0 where it had none.
 
         Raises:
-            ArgumentError: on every rank, where nobody had any rows.
+            ArgumentError: on every rank, where nobody had any rows; and for a parameter that comes twice.
+            DTypeError: for anything that is no Tensor.
             DeviceError: for parameters on several devices, or on another one than when they were replicated.
         """
-        rows, members = count("average", "rows", rows, least=0), list(parameters)
+        rows, members = count("average", "rows", rows, least=0), tensors("average", parameters)
         device = _common_device("average", members)
         if self._nccl is not None and device != self._home:
             raise DeviceError(
