@@ -6,7 +6,7 @@
 //
 // Defined at compilation, beside THREADS, OWNED, VECTOR and BLOCK, which are what they are in norms.cu:
 //   X         what logits are made of                LIKELY  from which p on p − 1 has lost digits
-//   SMOOTHED  whether targets are
+//   SMOOTHED  whether s > 0
 
 typedef Computed<X>::type A;  // what is computed in, and what weights, losses and gradients are made of
 constexpr int PIECE = THREADS * OWNED;

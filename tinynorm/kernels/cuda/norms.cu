@@ -14,7 +14,7 @@
 typedef Computed<X>::type A;  // what is computed in, and what gradients are made of
 constexpr int PIECE = THREADS * OWNED;
 
-// What the forward finds out about a row, and the backward needs. mean + rest is mean(u).
+// What the forward finds out about a row, and the backward needs. mean + rest is mean(u), or mean(x) where s > 1.
 struct alignas(16) Row { A s, r, mean, rest; };
 
 // Whether the k-th number of this thread is one of n.
@@ -133,7 +133,7 @@ norm_backward(const X* x, const X* g, const D* dy, const Row* rows, A* dx, A* dg
     A mean = 0, slope = 0;  // of h̄, and of h̄ h
     for (int at = 0; at < (LONG ? N : 1); at += PIECE) {
       take(h, dh, x + i * N + at, dy + i * N + at, n - at, row);
-      if (LONG) {  // the sums are more than fit in registers
+      if (LONG) {  // the sums are more than fit in registers, and lie in dg and db from the block's first row on
         load<THREADS, VECTOR>(dgain, dg + at, dg && first != blockIdx.x ? n - at : 0);
         if (CENTRED) load<THREADS, VECTOR>(dbias, db + at, db && first != blockIdx.x ? n - at : 0);
       }
