@@ -18,6 +18,8 @@ constexpr int WIDTH = 16 / sizeof(A);  // elements that are loaded at once; of X
 struct Chunk { int member, number; };
 struct Member { X* p; A *m, *v; long long size; };
 struct Gradient { const X* g; long long place; };  // and the place of the parameter's constants
+// In the symbols of rules.adam: shrink = 1 − lr λ and decay = 0 for AdamW, 1 and λ for Adam; keep1 = β₁, new1 = 1 − β₁;
+// keep2 = β₂, new2 = √(1 − β₂) / (1 − β₁); least = ε √(1 − β₂ᵗ), rate = lr √(1 − β₂ᵗ) / (1 − β₁ᵗ).
 struct Constants { A shrink, decay, keep1, new1, keep2, new2, least, rate; };
 
 // Whether packs can be loaded from here: gradients, and parameters, may begin anywhere.
