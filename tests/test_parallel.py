@@ -20,7 +20,7 @@ MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathse
 
 
 def of_mpi():
-    pytest.importorskip("mpi4py")
+    pytest.importorskip("mpi4py", reason="several processes need mpi4py: pip install -e '.[test,mpi]'")
     if MPIEXEC is None:
         pytest.skip("mpiexec is not installed")
 
