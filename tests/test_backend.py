@@ -134,10 +134,10 @@ def stand_in(count, driver=13020):
     )
     cupy.asnumpy = lambda array: array.host.copy()
     cupy.byte_bounds = lambda array: np.lib.array_utils.byte_bounds(array.host)
-    cupy.asarray = lambda array: (
+    cupy.asarray = lambda array, order="K": (
         array
         if isinstance(array, DeviceArray) and array.device.id == CURRENT[-1]
-        else DeviceArray(np.array(getattr(array, "host", array)), CURRENT[-1])
+        else DeviceArray(np.array(getattr(array, "host", array), order=order), CURRENT[-1])
     )
     cupy.__getattr__ = lambda name: on_device(getattr(np, name))
     return cupy

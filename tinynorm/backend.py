@@ -91,6 +91,8 @@ def to_device(array: Array, device: str) -> Array:
     if array.dtype.char == "g":
         raise DTypeError(f"device {device!r} has no {array.dtype}; convert it first, with .astype(np.float64)")
     with _on(index, f"a copy of {array.dtype}{list(array.shape)} to {device!r}"):
+        if is_device_array(array) and array.device.id != index:
+            return cupy.asarray(array, order="A")  # without gaps, as CuPy copies from device to device
         return cupy.asarray(array)
 
 

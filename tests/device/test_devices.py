@@ -14,7 +14,7 @@ import pytest
 
 import tinynorm as tn
 from tinynorm import nn
-from tinynorm.backend import device_of, to_device
+from tinynorm.backend import CPU, device_of, to_device
 from tinynorm.testing.cases import CASES, OPS
 from tinynorm.testing.values import real
 
@@ -253,6 +253,22 @@ def test_moving_between_devices(two_devices):
         assert {p.device for p in layer.parameters()} == {device}
         for name, array in layer.state_dict().items():
             np.testing.assert_array_equal(array, before[name])
+
+
+@pytest.mark.parametrize("part", [np.s_[:, ::2], np.s_[::-1], np.s_[1:, 1:]], ids=str)
+def test_arrays_with_gaps_move_between_devices(two_devices, part):
+    x = np.arange(12.0).reshape(3, 4)
+    w = tn.as_tensor(to_device(x, "cuda:0")[part], requires_grad=True)
+    w.grad = to_device(-x, "cuda:0")[part]
+    holder = nn.Module()
+    holder.w = nn.Parameter(w)
+    holder.w.grad = w.grad
+    holder.to("cuda:1")
+    for moved in (w.to("cuda:1"), tn.tensor(w, device="cuda:1"), holder.w):
+        assert moved.device == "cuda:1"
+        np.testing.assert_array_equal(moved.numpy(), x[part])
+    assert device_of(holder.w.grad) == "cuda:1"
+    np.testing.assert_array_equal(to_device(holder.w.grad, CPU), -x[part])
 
 
 def test_indices_of_another_device_are_refused(two_devices):

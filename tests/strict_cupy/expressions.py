@@ -753,6 +753,8 @@ REFUSED = {
         xp.concatenate([x, at(1, y.copy)]): ValueError
         xp.where(mask, x, at(1, y.copy)): ValueError
         xp.add(x, y, out=at(1, y.copy)): ValueError
+        at(1, lambda: xp.asarray(x[:, ::2])): NotImplementedError
+        at(1, lambda: x[::-1].copy("K")): NotImplementedError
         xp.cuda.Device(99).use(): RuntimeError
     """,
     "what is not there": """

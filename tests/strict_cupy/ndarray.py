@@ -217,6 +217,9 @@ class ndarray:
 
     def copy(self, order="C"):
         """A copy on the current device, from whichever: all else that is done to an array must be done on its own."""
+        flags = self._host.flags
+        if order == "K" and self.device != self._machine.device() and not (flags.c_contiguous or flags.f_contiguous):
+            raise NotImplementedError("CuPy cannot copy non-contiguous array between devices.")
         self._machine.launch()
         return wrap(self._machine, self._host.copy(order))
 
