@@ -432,6 +432,17 @@ def test_nothing_is_copied_to_the_host_to_find_hard_numbers(cuda_kernels, reques
 
 
 @KINDS
+def test_tiny_and_huge_cotangents_of_rows_whose_squares_leave_the_range(cuda_kernels, kind):
+    for dtype, scales, cotangents in (
+        (SINGLE, [1e-25, 1e25, 1e38], [1e-36, 1e35, 1e10]),
+        (DOUBLE, [1e-310, 1e-200, 1e200], [1e-20, 1e-300, 1e300]),
+    ):
+        x = np.clip(normal(3, 64), -3, 3) * np.array(scales)[:, None]
+        dy = normal(3, 64, seed=1) * np.array(cotangents)[:, None]
+        hard(cuda_kernels, kind, x.astype(dtype), 0.0, dy.astype(dtype))
+
+
+@KINDS
 def test_cotangents_whose_products_with_x_overflow(cuda_kernels, kind):
     x, dy = normal(4, 64) * SINGLE.type(1e12), normal(4, 64, seed=1)
     dy[3] *= SINGLE.type(1e30)

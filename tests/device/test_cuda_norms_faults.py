@@ -42,8 +42,10 @@ FAULTS = [
     ("dh[k] - mean - h[k]", "dh[k] - h[k]", SHORT),
     ("- h[k] * slope", "+ h[k] * slope", SHORT),
     ("- h[k] * slope", "", SHORT),
-    ("* row.r * row.s", "* row.r", SHORT),
-    ("* row.r * row.s", "* row.s", SHORT),
+    ("rate = row.r * row.s", "rate = row.r", SHORT),
+    ("rate = row.r * row.s", "rate = row.s", SHORT),
+    ("apart = isinf(rate) || rate < NORMAL", "apart = true", SHORT),
+    ("other = apart ? row.s : 1", "other = 1", SHORT),
     # Rows and pieces of rows
     ("const int n = i < M ? N : 0;\n  x += ", "const int n = N;\n  x += ", SHORT),
     ("const int n = i < M ? N : 0;\n    const", "const int n = N;\n    const", SHORT),
@@ -92,6 +94,8 @@ def hold(cupy, width):
     ordinary = x.copy()
     x[2] *= np.float32(1e25)
     x[3] *= np.float32(1e-25)
+    far = np.clip(normal(3, width, seed=2), -3, 3) * np.float32([[1e-25], [1e25], [1e38]])
+    sent = dy[:3] * np.float32([[1e-36], [1e35], [1e10]])
     constant = np.array([[0.1], [1e10], [0.0]], np.float32).repeat(width, 1)
     for order in cupy_on_cpu.ORDERS:
         with cupy_on_cpu.order(order):
@@ -101,6 +105,8 @@ def hold(cupy, width):
                 expected = right("layer", arrays, dy, eps)
                 close([y, dx], expected[:2], 4.0, rows=True)
                 close(rest, expected[2:], 4.0)
+            _, _, dx, *_ = run(cupy, "layer", inputs("layer", far), sent, 0.0)
+            close([dx], right("layer", inputs("layer", far), sent, 0.0)[1:2], 4.0, rows=True)
             arrays = inputs("layer", constant)
             _, y, dx, *_ = run(cupy, "layer", arrays, dy[:3], 0.0)
             np.testing.assert_array_equal(y, np.tile(arrays[2], (3, 1)))

@@ -71,6 +71,7 @@ __device__ Row statistics(A (&v)[OWNED], const X* x, int n, int N, double eps, A
 // Mean squares beyond LARGEST² may have overflowed, and those below LARGEST⁻² have lost digits to underflow, or all. Such
 // a row is multiplied by LARGEST^∓2, a power of two, which rounds nothing.
 constexpr A LARGEST = A(sizeof(A) == 4 ? 0x1p48 : 0x1p384);
+constexpr A NORMAL = A(sizeof(A) == 4 ? 0x1p-126 : 0x1p-1022);  // GPUs take smaller float32 for 0
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
 norm_forward(const X* x, const X* g, const X* b, X* y, Row* rows, long long M, int N, double eps) {
@@ -154,6 +155,9 @@ norm_backward(const X* x, const X* g, const D* dy, const Row* rows, A* dx, A* dg
     if (!dx) continue;
     mean = CENTRED ? over_row<THREADS, Sum>(mean) / N : 0;
     slope = over_row<THREADS, Sum>(slope) / N;
+    const A rate = row.r * row.s;  // at once, where that is in range: either alone may take huge or tiny ȳ out of it
+    const bool apart = isinf(rate) || rate < NORMAL;
+    const A one = apart ? row.r : rate, other = apart ? row.s : 1;
     for (int at = 0; at < (LONG ? N : 1); at += PIECE) {
       if (LONG) {
         take(h, dh, x + i * N + at, dy + i * N + at, n - at, row);
@@ -162,7 +166,7 @@ norm_backward(const X* x, const X* g, const D* dy, const Row* rows, A* dx, A* dg
         for (int k = 0; k < OWNED; k++) dh[k] *= gain[k];
       }
 #pragma unroll
-      for (int k = 0; k < OWNED; k++) dh[k] = (dh[k] - mean - h[k] * slope) * row.r * row.s;
+      for (int k = 0; k < OWNED; k++) dh[k] = (dh[k] - mean - h[k] * slope) * one * other;
       store<THREADS, VECTOR>(dx + i * N + at, dh, n - at);
     }
   }
