@@ -234,6 +234,17 @@ def test_a_step_of_training_stays_on_its_device(two_devices, optimizer):
         assert {device_of(a) for slot, a in state.items() if slot != "step"} <= {"cuda:1"}
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("made", [tn.as_tensor, lambda array: array], ids=["Tensors", "arrays"])
+def test_batches_stay_on_their_device(two_devices, made, shuffle):
+    x = np.arange(10.0)
+    there = made(to_device(x, "cuda:1"))
+    for (xs, ys), (right, _) in zip(*(tn.data.batches(a, a, 4, shuffle, rng=5) for a in (there, x)), strict=True):
+        for batch in (xs, ys):
+            assert tn.as_tensor(batch).device == "cuda:1"
+            np.testing.assert_array_equal(tn.as_tensor(batch).numpy(), right)
+
+
 def test_looking_at_numbers_works_from_another_device(two_devices):
     with two_devices.cuda.Device(0):
         t = tn.tensor([[1.0, 2.0], [3.0, 4.0]], device="cuda:1")

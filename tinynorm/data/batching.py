@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from typing import Any, Protocol, TypeVar
 
+from ..backend import on_device_of
 from ..convert import real_array
 from ..errors import DTypeError, ShapeError
+from ..formulas.types import Array
 from ..options import count
 from ..random import Rng, generator
 
@@ -66,7 +68,13 @@ def batches(
     if not shuffle:
         return ((x[part], y[part]) for part in parts)
     order = rng.permutation(n)  # on the host: the same seed gives the same batches on every device
-    return ((x[order[part]], y[order[part]]) for part in parts)
+    return ((_taken(x, order[part]), _taken(y, order[part])) for part in parts)
+
+
+def _taken(rows: Any, index: Array) -> Any:
+    """Rows as a new array, on their device."""
+    with on_device_of(rows, "batches"):
+        return rows[index]
 
 
 def _rows(name: str, data: Any) -> Any:
