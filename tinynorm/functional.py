@@ -364,6 +364,8 @@ def _divisor(name: str, xp: Any, reduction: str, targets: Targets, weighted: boo
         return None if reduction == "none" else 1.0
     if weighted:
         total = targets.total_weight(xp)
+        if xp is not np:
+            total = xp.where(total > 0, total, np.nan)  # what smoothing adds, over 0, would be infinite
     elif targets.kept is None:
         total = targets.index.size
     else:

@@ -108,6 +108,14 @@ def test_the_mean_over_no_rows_is_nan_and_is_refused_on_the_host(cupy, loss, dty
     assert np.isnan(loss(*on_device(z, np.array([0, -100]), weight)).numpy())
 
 
+@pytest.mark.parametrize("smoothing", [0.1, 1.0])
+def test_the_mean_over_rows_of_no_weight_is_nan_with_smoothing_too(cupy, smoothing):
+    z, target, weight = on_device(np.float32([[1.0, 2.0, 4.0]] * 2), np.array([0, 0]), np.float32([0.0, 1.0, 1.0]))
+    assert np.isnan(F.cross_entropy(z, target, weight, label_smoothing=smoothing).numpy())
+    with pytest.raises(tn.errors.ArgumentError, match="weigh 0"):
+        F.cross_entropy(z.numpy(), target.numpy(), weight.numpy(), label_smoothing=smoothing)
+
+
 def test_shapes_and_dtypes_are_checked_on_a_device_too(cupy):
     z, target, weight = on_device(*logits_and_target(), np.float32([1.0, 1.0]))
     with pytest.raises(tn.errors.ShapeError, match=r"target of shape \(4,\)"):
