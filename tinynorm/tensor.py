@@ -651,7 +651,7 @@ class Tensor:
         if isinstance(self._source, Node):
             raise GraphError(f"copy: the result of {self._source.op.name} has a history; detach() it first")
         grad = None if self.grad is None else backend.copy(self.grad)
-        return _rebuild, (type(self), backend.copy(self._data), self.requires_grad, grad)
+        return _rebuild, (type(self), backend.copy(self._data), self.requires_grad, grad, self.device)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if self.device != backend.CPU:
@@ -686,10 +686,10 @@ class Tensor:
         return f"{head}{body}, {', '.join(notes)})"
 
 
-def _rebuild(cls: type[Tensor], array: Array, requires_grad: bool, grad: Array | None) -> Tensor:
-    array = real_array("copy", array)
+def _rebuild(cls: type[Tensor], array: Array, requires_grad: bool, grad: Array | None, device: str) -> Tensor:
+    array = real_array("copy", backend.to_device(array, device))  # a pickle of CuPy's gives it on the current device
     self = cls._wrap(array, Memory(), _leaf("copy", array, requires_grad))
-    self.grad = grad
+    self.grad = None if grad is None else backend.to_device(grad, device)
     return self
 
 

@@ -4,8 +4,10 @@ The lists of what must refuse two devices are made from the table of all calls a
 that a new operation is among them.
 """
 
+import copy
 import inspect
 import operator
+import pickle
 import re
 from functools import partial
 
@@ -280,6 +282,17 @@ def test_arrays_with_gaps_move_between_devices(two_devices, part):
         np.testing.assert_array_equal(moved.numpy(), x[part])
     assert device_of(holder.w.grad) == "cuda:1"
     np.testing.assert_array_equal(to_device(holder.w.grad, CPU), -x[part])
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))], ids=["deepcopy", "pickle"])
+def test_copies_are_on_the_same_device(two_devices, copied):
+    w = tn.tensor([1.0, 2.0], device="cuda:1", requires_grad=True)
+    (w * w).sum().backward()
+    other, optimizer = copied([w, tn.optim.Adam([w])])
+    assert (other.device, device_of(other.grad)) == ("cuda:1", "cuda:1")
+    optimizer.step()
+    copied(optimizer).step()  # with moments
+    assert other.numpy().tolist() == pytest.approx([0.999, 1.999])
 
 
 def test_indices_of_another_device_are_refused(two_devices):
