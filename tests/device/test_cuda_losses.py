@@ -108,6 +108,14 @@ def test_the_mean_over_no_rows_is_nan_and_is_refused_on_the_host(cupy, loss, dty
     assert np.isnan(loss(*on_device(z, np.array([0, -100]), weight)).numpy())
 
 
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
+def test_a_mean_where_there_are_no_classes_to_weigh(cupy, loss):
+    z, target, weight = np.zeros((2, 0), np.float32), np.array([-100, -100]), np.zeros(0, np.float32)
+    with pytest.raises(tn.errors.ArgumentError, match="ignored"):
+        loss(z, target, weight)
+    assert np.isnan(loss(*on_device(z, target, weight)).numpy())
+
+
 @pytest.mark.parametrize("smoothing", [0.1, 1.0])
 def test_the_mean_over_rows_of_no_weight_is_nan_with_smoothing_too(cupy, smoothing):
     z, target, weight = on_device(np.float32([[1.0, 2.0, 4.0]] * 2), np.array([0, 0]), np.float32([0.0, 1.0, 1.0]))

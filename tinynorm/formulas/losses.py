@@ -58,8 +58,10 @@ class Targets(NamedTuple):
     def total_weight(self, xp: Namespace) -> Array:
         """Σ w_t over the rows that are kept, by which a mean divides, in float64"""
         classes, t, w, kept, _ = self
-        of_rows = w[xp.where((t >= 0) & (t < classes.size), t, 0)]
-        return xp.sum(of_rows if kept is None else xp.where(kept, of_rows, 0), dtype=float)
+        counts = (t >= 0) & (t < classes.size)
+        counts = counts if kept is None else counts & kept
+        weights = xp.concatenate([w, xp.zeros(1, w.dtype)])  # and 0 at C, for the others
+        return xp.sum(weights[xp.where(counts, t, classes.size)], dtype=float)
 
 
 def reduced(xp: Namespace, loss: Array, divisor: Any) -> Array:
