@@ -176,7 +176,7 @@ def where(condition: Any, a: Any, b: Any) -> Tensor:
     if isinstance(condition, (bool, np.bool_)):  # a number goes with either device
         chosen = chosen.to(next((t.device for t in (a, b) if isinstance(t, Tensor)), chosen.device))
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):  # two numbers, and no dtype for them to take
-        a, b = operand("where", a), operand("where", b)
+        a, b = operand("where", a).to(chosen.device), operand("where", b).to(chosen.device)
     return apply(table.where, chosen, a, b)
 
 

@@ -142,6 +142,8 @@ def cotangent(name: str, argument: str, y: "Tensor", value: Any) -> "Tensor":
         raise ShapeError(f"{name}: {argument} has shape {given.shape}, but must have the tensor's, {y.shape}")
     if given.dtype.kind not in "fiu":
         raise DTypeError(f"{name}: {argument} must hold real numbers, not {given.dtype}")
+    if isinstance(value, (*NUMBERS, np.generic)):  # a number goes with either device
+        given = given.to(y.device)
     backend.common_namespace(name, (given._data, y._data), (argument, "the tensor").__getitem__)
     return given.astype(y.dtype)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tinynorm as tn
+from tinynorm.backend import CPU, to_device
 from tinynorm.errors import DeviceError, DTypeError, OutOfRangeError
 
 F = tn.functional
@@ -67,6 +68,21 @@ def test_a_cotangent_or_direction_lies_where_the_tensor_lies(cupy, name, device)
     with pytest.raises(DeviceError, match=words):
         COTANGENTS[name](w * w, w, tn.tensor([1.0, 1.0], device=elsewhere))
     assert w.grad is None
+
+
+@pytest.mark.parametrize("number", [2, 2.0, np.float32(2.0)], ids=repr)
+def test_numbers_go_with_any_device(cupy, number):
+    w = tn.tensor(3.0, device="cuda", requires_grad=True)
+
+    def square(x):
+        return x * x
+
+    square(w).backward(number)
+    (slope,) = tn.grad(square(w), w, number)
+    found = [slope, tn.vjp(square, w, number)[1], tn.jvp(square, w, number)[1], tn.hvp(square, w, number)[1] * 3.0]
+    assert [to_device(w.grad, CPU), *(t.item() for t in found)] == [12.0] * 5
+    chosen = tn.where(tn.tensor([True, False], device="cuda"), number, 0.0)
+    assert (chosen.device, chosen.numpy().tolist()) == ("cuda:0", [2.0, 0.0])
 
 
 def test_derivatives_are_taken_on_one_device(cupy):
