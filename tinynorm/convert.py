@@ -70,6 +70,11 @@ def _from_python(name: str, data: Any, dtype: Any) -> Array:
             return np.asarray(data, real_dtype(name, dtype))  # unlike astype, refuses 300 as a uint8
     except ValueError as error:
         raise ShapeError(f"{name}: nested lists must be of equal length ({error})") from error
+    except TypeError as error:  # such as CuPy and PyTorch raise for what is on a device
+        raise DTypeError(
+            f"{name}: no array of the host can be made of this {type(data).__name__} ({error}); what is on a device "
+            "comes in as one array, of CuPy's or by tn.from_dlpack"
+        ) from error
     except OverflowError as error:
         raise ArgumentError(f"{name}: the numbers do not fit {np.dtype(dtype)} ({error})") from error
     if array.dtype.kind not in "fiub":

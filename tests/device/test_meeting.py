@@ -211,6 +211,12 @@ def test_an_operation_that_computes_on_the_host_is_refused(cupy):
     assert t.grad is None
 
 
+@pytest.mark.parametrize("make", [tn.tensor, tn.as_tensor, lambda a: tn.tensor([1.0, 2.0, 3.0]) + a])
+def test_a_list_of_device_arrays_is_refused_in_words(cupy, make):
+    with pytest.raises(DTypeError, match=r"^(tensor|as_tensor|add): no array of the host can be made of this list \("):
+        make(list(to_device(np.zeros(3), "cuda")))
+
+
 def test_a_dtype_that_no_device_has(cupy):
     with pytest.raises(DTypeError, match=rf"device 'cuda' has no {np.dtype(np.longdouble)}; convert it first"):
         tn.tensor(np.ones(2, np.longdouble), device="cuda")
