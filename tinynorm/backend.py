@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .errors import DeviceError, DTypeError, TinynormError
-from .failures import reraise
+from .failures import SEEN_AS, reraise
 from .formulas.types import Array, Namespace
 
 CPU = "cpu"
@@ -189,7 +189,7 @@ def _on(index: int, doing: str) -> Iterator[None]:
     try:
         with sys.modules["cupy"].cuda.Device(index):
             yield
-    except (MemoryError, RuntimeError) as error:
+    except SEEN_AS as error:
         reraise(doing, f"cuda:{index}", error)
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong on a device, as errors of the library's own: it runs out of memory, or it is gone."""
+"""What goes wrong on a device, as errors of the library's own: it runs out of memory, or it or a library is gone."""
 
 import re
 import sys
@@ -10,10 +10,18 @@ NO_MEMORY = {"CUDARuntimeError": 2, "CUDADriverError": 2, "CUBLASError": 3}
 """CuPy's errors for what a device could not do, by name, since a release may move them; and which status of each means
 that there was no memory: cudaErrorMemoryAllocation, CUDA_ERROR_OUT_OF_MEMORY, CUBLAS_STATUS_ALLOC_FAILED."""
 
+NOT_FOUND = "DynamicLibNotFoundError"  #: CuPy's error, or the cause of its ImportError, for a library that is missing
+SEEN_AS = (ImportError, MemoryError, RuntimeError)  #: what all of these are
+
 
 def device_failure(doing: str, device: str, error: BaseException) -> DeviceError | None:
     """The error as one that says what was being done, and where; None for an error of any other kind."""
     kind = type(error).__name__
+    if NOT_FOUND in (kind, type(error.__cause__).__name__):
+        return DeviceError(
+            f"{doing}: CuPy finds one of CUDA's libraries neither beside it nor on the system; "
+            f"pip install 'tinynorm[cuda13]' (or [cuda12]) brings all of them. CuPy says: {error}"
+        )
     if isinstance(error, TinynormError) or not (kind in NO_MEMORY or kind == "OutOfMemoryError"):
         return None
     if kind not in NO_MEMORY or getattr(error, "status", None) == NO_MEMORY[kind]:

@@ -16,7 +16,7 @@ import numpy as np
 from .backend import CPU, as_array, device_of, on_device_of
 from .convert import computed
 from .errors import DeviceError, GraphError, ShapeError
-from .failures import reraise
+from .failures import SEEN_AS, reraise
 from .formulas.summation import total
 from .formulas.types import Array, Namespace
 from .kernels import Kernel, buffers
@@ -314,7 +314,7 @@ def walk(
                     if source is not None and dx is not None:
                         known = cotangents.get(source)
                         cotangents[source] = dx if known is None else known + dx
-            except (MemoryError, RuntimeError) as error:
+            except SEEN_AS as error:
                 reraise(f"backward: {node.op.name}", device_of(dy), error)
         if free:
             node.free()

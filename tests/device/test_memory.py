@@ -182,6 +182,30 @@ def test_a_device_that_is_gone_is_told_where_one_is_looked_for_too(cupy, refuse)
                 call()
 
 
+class DynamicLibNotFoundError(RuntimeError):
+    """As that of cuda.pathfinder, by which CuPy looks for CUDA's libraries."""
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_a_library_that_is_missing_is_told_with_what_to_install(cupy, monkeypatch, imported):
+    """As for NVRTC, and as for cuBLAS."""
+    t = tn.tensor([1.0, 2.0], device="cuda", requires_grad=True)
+    y = tn.exp(t)
+
+    def missing(*arguments, **options):
+        error = DynamicLibNotFoundError("Failure finding libnvrtc.so.13")
+        if imported:
+            raise ImportError(str(error)) from error
+        raise error
+
+    monkeypatch.setattr(cupy, "exp", missing)
+    monkeypatch.setattr(cupy, "ones", missing)
+    for name, call in {"exp": lambda: tn.exp(t), "backward": lambda: y[0].backward()}.items():
+        words = rf"^{name}: CuPy finds one of .*pip install 'tinynorm\[cuda13\]'.* CuPy says: Failure finding libnvrtc"
+        with pytest.raises(DeviceError, match=words):
+            call()
+
+
 def test_what_the_error_hides_is_its_cause(cupy, refuse):
     with pytest.raises(OutOfMemoryError) as caught, refuse("allocation", 1):
         tn.tensor([1.0], device="cuda")
