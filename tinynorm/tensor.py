@@ -647,6 +647,10 @@ class Tensor:
         """Another Tensor on the same memory, with the same history."""
         return self._wrap(self._data, self._memory, self._source)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Tensor":
+        make, arguments = self.__reduce__()
+        return cast(Tensor, make(*arguments))  # which has made copies already
+
     def __reduce__(self) -> tuple[Any, ...]:
         """For pickle and copy.deepcopy: a leaf with a copy of the data, on the same device."""
         self._stay("copy")

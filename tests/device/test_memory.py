@@ -4,6 +4,7 @@ The stand-in refuses an allocation or a kernel when it is asked to, and so does 
 """
 
 import contextlib
+import copy
 import sys
 
 import numpy as np
@@ -126,6 +127,16 @@ def test_a_model_moves_or_loads_as_a_whole_or_not_at_all(cupy, refuse, change, h
             continue  # on the real CuPy, where the number of allocations is a guess
         assert bits(model.parameters()) == before
         assert all(p._data is array for p, array in zip(model.parameters(), arrays, strict=True))
+
+
+def test_a_deep_copy_finds_no_memory(cupy, refuse):
+    model = tn.nn.Linear(2, 2, device="cuda")
+    model(tn.tensor([[1.0, 2.0]], device="cuda")).sum().backward()
+    last = counted(cupy, "allocation", lambda: copy.deepcopy(model)) if hasattr(cupy, "machine") else 4
+    assert last == 4  # two parameters and their gradients, each copied once
+    for nth in range(1, last + 1):
+        with pytest.raises(OutOfMemoryError), refuse("allocation", nth):
+            copy.deepcopy(model)
 
 
 MESSAGES = {
