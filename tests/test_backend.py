@@ -33,6 +33,7 @@ class DeviceArray:
     dtype = property(lambda self: self.host.dtype)
     ndim = property(lambda self: self.host.ndim)
     size = property(lambda self: self.host.size)
+    strides = property(lambda self: self.host.strides)
 
     def __array__(self, *_, **__):
         raise TypeError("Implicit conversion to a NumPy array is not allowed")

@@ -72,6 +72,14 @@ def common_namespace(name: str, values: tuple[Any, ...], argument: Callable[[int
     return namespace(arrays[0]) if arrays else np
 
 
+def is_writeable(array: Array) -> bool:
+    """Whether each element can be written to. NumPy knows; CuPy would write to one that stands for several as well."""
+    if is_device_array(array):
+        apart = all(stride or n == 1 for n, stride in zip(array.shape, array.strides, strict=True))
+        return apart or array.size == 0
+    return bool(array.flags.writeable)
+
+
 def device_of(array: Array) -> str:
     """The name of the array's device: "cpu", or "cuda:N"."""
     return f"cuda:{array.device.id}" if is_device_array(array) else CPU

@@ -379,7 +379,7 @@ class Tensor:
                 f"Tensor.data: a tensor that requires a gradient stays on its device, {leaf.device!r}; got an array on "
                 f"{backend.device_of(array)!r}. On another device it is another tensor, made by .to(...)"
             )
-        if leaf is not None and not getattr(array.flags, "writeable", True):
+        if leaf is not None and not backend.is_writeable(array):
             array = backend.copy(array)  # an optimizer will want to write to it
         self._data, self._guard = array, None
         self._block = value._memory if isinstance(value, Tensor) else Memory(exposed=True)

@@ -208,6 +208,23 @@ def test_parameters_that_are_given_other_arrays(cupy):
 
 
 @pytest.mark.parametrize("make", [MAKE["sgd"], MAKE["adamw"]], ids=["sgd", "adamw"])
+def test_an_array_that_was_broadcast_is_no_parameter(cupy, make):
+    """CuPy would write to all rows at once, where NumPy's array is read-only."""
+    rows = cupy.broadcast_to(to_device(np.ones(2, np.float32), "cuda"), (3, 2))
+    with pytest.raises(ArgumentError, match="broadcast"):
+        make([tn.as_tensor(rows, requires_grad=True)])
+    p = tn.tensor(np.zeros((3, 2), np.float32), device="cuda", requires_grad=True)
+    p.data = rows  # copied, as on the host
+    right = tn.tensor(np.ones((3, 2), np.float32), requires_grad=True)
+    right.grad = np.arange(6, dtype=np.float32).reshape(3, 2)
+    p.grad = to_device(right.grad, "cuda")
+    make([p]).step(), make([right]).step()
+    np.testing.assert_allclose(p.numpy(), right.numpy(), rtol=1e-6)
+    assert to_device(rows, "cpu").tolist() == [[1.0, 1.0]] * 3
+    make([tn.tensor(np.zeros(shape, np.float32), device="cuda", requires_grad=True) for shape in ((3, 0), (1, 2))])
+
+
+@pytest.mark.parametrize("make", [MAKE["sgd"], MAKE["adamw"]], ids=["sgd", "adamw"])
 def test_parameters_that_share_memory_see_each_others_steps(cupy, make):
     def run(device):
         memory = to_device(np.linspace(1, 2, 10), device)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from ..backend import is_writeable
 from ..errors import ArgumentError, DeviceError, DTypeError
 from ..graph import Leaf, Node
 from ..options import known, nonnegative
@@ -133,7 +134,7 @@ def _trainable(name: str, p: Tensor) -> None:
             f"{name}, of shape {p.shape}, does not require a gradient and would never move; set p.requires_grad = "
             "True, or leave it out: [p for p in model.parameters() if p.requires_grad]"
         )
-    if not getattr(p._data.flags, "writeable", True):
+    if not is_writeable(p._data):
         raise ArgumentError(
-            f"{name}, of shape {p.shape}, lies in read-only memory; make it with tn.tensor, which copies"
+            f"{name}, of shape {p.shape}, is read-only, or was broadcast; make it with tn.tensor, which copies"
         )

@@ -71,7 +71,7 @@ class Runner:
         rest = [(members[i], gradients[i], plan.groups[i]) for i in plan.rest]
         for p, g, _ in rest:
             backend.common_namespace(f"{name}.step", (p._data, g))
-            if not getattr(p._data.flags, "writeable", True):
+            if not backend.is_writeable(p._data):
                 raise ArgumentError(
                     f"{name}.step: a parameter, of shape {p.shape}, lies in memory that became read-only"
                 )
