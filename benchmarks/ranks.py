@@ -29,7 +29,7 @@ def main() -> None:
     tell = show if COMM_WORLD.Get_rank() == 0 else lambda line: None
     import numpy  # noqa: F401  and its BLAS, which is described
 
-    tell({"setting": {**describe(["mpi4py", "mpich"]), "threads": 1, "cores": cores}})
+    tell({"setting": {**describe(["mpi4py", "mpich"]), "threads": 1, "ranks": COMM_WORLD.Get_size(), "cores": cores}})
     for size in PARALLEL_SIZES[:1] if given.quick else PARALLEL_SIZES:
         found = measure(size, COMM_WORLD, given.quick)
         tell({"row": ("parallel", task(COMM_WORLD.Get_size()), size, 1, found)})

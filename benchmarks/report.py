@@ -193,7 +193,8 @@ def notes(settings: Sequence[dict[str, Any]], quick: bool) -> list[str]:
     loads = [s["load"] for s in settings if s["load"] is not None]
     if loads:
         found.append(f"load average when the processes began: {min(loads)} to {max(loads)}, on {os.cpu_count()} cores")
-    if any(s["load"] is not None and s["load"] > s["threads"] + 0.5 for s in settings):  # more than its own
+    own = [s.get("ranks", s["threads"]) for s in settings]  # the load that a run before has left
+    if any(s["load"] is not None and s["load"] > cores + 0.5 for s, cores in zip(settings, own, strict=True)):
         found.append("the machine was not quiet: calls that outlast a time slice look longer beside shorter ones")
     return [*found, *(["measured with --quick: no true numbers"] if quick else [])]
 
