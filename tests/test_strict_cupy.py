@@ -357,14 +357,21 @@ def test_devices_vanish_at_a_launch_and_nothing_is_written_then(cupy):
     np.testing.assert_array_equal(x.get(), [1.0, 1.0])
 
 
-@pytest.mark.parametrize(("options", "error"), [({"devices": 0}, "NoDevice"), ({"driver": 0}, "InsufficientDriver")])
-def test_a_machine_without_devices_or_driver(monkeypatch, options, error):
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [({"devices": 0}, "NoDevice"), ({"driver": 0}, "InsufficientDriver"), ({"driver": 12090}, "InsufficientDriver")],
+)
+def test_a_machine_without_devices_or_a_driver_that_serves(monkeypatch, options, error):
     cupy = strict_cupy.install(monkeypatch, **options)
     assert not cupy.cuda.is_available()
     assert cupy.cuda.runtime.driverGetVersion() == options.get("driver", 13020)
     for use in (cupy.cuda.runtime.getDeviceCount, lambda: cupy.zeros(1), lambda: cupy.asarray([1.0])):
         with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match=error):
             use()
+
+
+def test_devices_have_names_of_their_own(cupy):
+    assert [cupy.cuda.runtime.getDeviceProperties(i)["name"] for i in (0, 1)] == [b"stand-in 0", b"stand-in 1"]
 
 
 def test_memory_that_nobody_wrote_to(cupy):

@@ -28,7 +28,8 @@ For one test, with pytest's `monkeypatch`::
 
 `machine` has `to_device` too, counts `launches` and `allocations`, and knows how many bytes each device holds (`used`)
 and has held at most (`peak`). ``install(monkeypatch, devices=0)`` is a machine with a driver and no GPU, ``driver=0``
-one without a driver, ``memory=2**20`` one with a mebibyte per device. `new` makes such a module, not yet installed.
+one without a driver, ``driver=12080`` one whose driver is too old, ``memory=2**20`` one with a mebibyte per device.
+`new` makes such a module, not yet installed.
 """
 
 import sys

@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 
 HERE = str(Path(__file__).parent)
 CUDA_VERSION = 13020  #: of the driver and of the runtime: 13.2
+OLDEST_DRIVER = 13000  #: that such a runtime works with: it must be of the same major version
 GRANULE = 512  #: CuPy's memory pool hands out multiples of so many bytes
 
 OLD_DRIVER, UNAVAILABLE, NO_DEVICE, INVALID_DEVICE = 35, 46, 100, 101
@@ -71,7 +72,7 @@ class Machine:
 
     def check(self):
         """Raise what every call of CUDA raises on a machine like this."""
-        if not self.driver:
+        if self.driver < OLDEST_DRIVER:
             raise CUDARuntimeError(OLD_DRIVER)
         if not self.count:
             raise CUDARuntimeError(NO_DEVICE)
@@ -178,7 +179,7 @@ def cuda(machine):
 
     def get_device_properties(device):
         machine.check()
-        return {"name": b"stand-in", "totalGlobalMem": machine.memory, "major": 9, "minor": 0}
+        return {"name": f"stand-in {device}".encode(), "totalGlobalMem": machine.memory, "major": 9, "minor": 0}
 
     module = ModuleType("cupy.cuda")
     module.runtime, module.memory = ModuleType("cupy.cuda.runtime"), ModuleType("cupy.cuda.memory")
@@ -195,7 +196,7 @@ def cuda(machine):
     )
     module.memory.OutOfMemoryError = OutOfMemoryError
     module.Device = lambda device=None: Device(machine, device)
-    module.is_available = lambda: bool(machine.driver and machine.count)
+    module.is_available = lambda: machine.driver >= OLDEST_DRIVER and machine.count > 0
     module.get_current_stream = lambda: SimpleNamespace(synchronize=machine.check)
     return module
 
