@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_backend import device_context, stand_in
+import strict_cupy
 from test_parallel import of_mpi
 
 import tinynorm as tn
@@ -535,24 +535,9 @@ def test_the_short_version_prints_json(capsys):
 
 
 def test_the_short_version_measures_a_gpu_and_waits_for_it(monkeypatch, capsys):
+    strict_cupy.install(monkeypatch)
     waited = []
-
-    class Device:
-        def __init__(self, index=0):
-            self.context = device_context(index)
-
-        def __enter__(self):
-            return self.context.__enter__()
-
-        def __exit__(self, *error):
-            return self.context.__exit__(*error)
-
-        def synchronize(self):
-            waited.append(self)
-
-    cupy = stand_in(1)
-    cupy.cuda.Device = Device
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(strict_cupy.device.Device, "synchronize", lambda device: waited.append(device))
     assert main(["bench", "--quick"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:5]] == ["cpu", "cpu", "cuda", "cuda"]

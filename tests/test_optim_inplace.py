@@ -2,15 +2,15 @@
 
 import copy
 import pickle
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from test_backend import DeviceArray, stand_in
+import strict_cupy
 
 import tinynorm as tn
+from tinynorm.backend import to_device
 from tinynorm.errors import ArgumentError, DeviceError, GraphError, ShapeError, StateError
 from tinynorm.formulas.types import Array
 from tinynorm.kernels import buffers, threads
@@ -321,11 +321,11 @@ def test_state_that_was_got_long_before(make: Callable[[Any], Optimizer]) -> Non
 
 
 def test_a_step_that_fails_leaves_a_state_that_can_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", stand_in(1))
+    strict_cupy.install(monkeypatch)
     p, q = parameter([1.0]), parameter([1.0, 2.0])
     optimizer = Adam([p, q])
     p.grad, q.grad = np.ones(1, np.float32), np.ones(2, np.float32)
-    here, q._data = q._data, DeviceArray(q.data, 0)  # while its gradient stays where it is
+    here, q._data = q._data, to_device(q.data, "cuda")  # while its gradient stays where it is
     with pytest.raises(DeviceError, match=r"^Adam\.step: .*'cuda:0'.*'cpu'"):
         optimizer.step()
     assert p.item() == 1.0
@@ -399,7 +399,7 @@ def test_tied_weights_and_loading_a_module(make: Callable[[Any], Optimizer]) -> 
 def test_a_module_that_goes_to_a_device_and_back(
     make: Callable[[Any], Optimizer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", stand_in(1))
+    strict_cupy.install(monkeypatch)
 
     def train(fast: bool) -> list[bytes]:
         rng = np.random.default_rng(1)
@@ -408,8 +408,7 @@ def test_a_module_that_goes_to_a_device_and_back(
         for device in ["cpu", "cpu", "cuda:0", "cuda:0", "cpu", "cpu"]:
             module.to(device)
             for p in module.parameters():
-                g = rng.standard_normal(p.shape).astype("f")
-                p.grad = g if device == "cpu" else DeviceArray(g, 0)
+                p.grad = to_device(rng.standard_normal(p.shape).astype("f"), device)
             if fast:
                 optimizer.step()
             else:

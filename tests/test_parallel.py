@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_backend import stand_in
+import strict_cupy
 
 import tinynorm as tn
 
@@ -340,9 +340,9 @@ if ranks.rank == 0:
 def test_the_ranks_of_a_host_take_its_gpus_in_turn():
     code = """
 import json, sys
-import test_backend
+import strict_cupy
 import tinynorm as tn
-sys.modules["cupy"] = test_backend.stand_in(2)
+sys.modules["cupy"] = strict_cupy.new()
 ranks = tn.parallel.connect()
 told = ranks._communicator.gather([ranks.device(name) for name in ("cuda", "cuda:1", "cpu")])
 if ranks.rank == 0:
@@ -452,7 +452,7 @@ def test_shares_are_all_rows_once():
 
 
 def test_parameters_on_several_devices(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", stand_in(2))
+    strict_cupy.install(monkeypatch)
     model = tn.nn.Sequential(tn.nn.Linear(2, 2), tn.nn.Linear(2, 2).to("cuda:1"))
     ranks = tn.parallel.alone()
     for call in (lambda: ranks.replicate(model), lambda: ranks.average(model.parameters(), 1)):

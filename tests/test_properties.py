@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import strict_cupy
 from helpers import l2_norm
-from test_backend import stand_in
 
 import tinynorm as tn
 from tinynorm.backend import why_no_device
@@ -275,7 +275,7 @@ def test_a_misspelt_option_is_named():
 
 @pytest.fixture
 def device(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", stand_in(1))
+    strict_cupy.install(monkeypatch)
     assert why_no_device() is None
 
 
