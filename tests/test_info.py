@@ -2,37 +2,13 @@
 
 import json
 import sys
-import types
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
+import strict_cupy
 
 import tinynorm as tn
 from tinynorm.__main__ import main
-
-
-def stand_in(devices, driver):
-    """A CuPy with such devices: name, major and minor version, bytes free and in all."""
-    cupy, current = types.ModuleType("cupy"), []
-
-    def device(index):
-        current[:] = [devices[index]]
-        return nullcontext()
-
-    cupy.__version__, cupy.ndarray, cupy.asarray = "14.2.0", type("ndarray", (), {}), np.asarray
-    cupy.cuda = types.SimpleNamespace(
-        Device=device,
-        runtime=types.SimpleNamespace(
-            CUDARuntimeError=RuntimeError,
-            runtimeGetVersion=lambda: 13020,
-            driverGetVersion=lambda: driver,
-            getDeviceCount=lambda: len(devices),
-            getDeviceProperties=lambda i: dict(zip(("name", "major", "minor"), devices[i][:3], strict=True)),
-            memGetInfo=lambda: current[0][3:],
-        ),
-    )
-    return cupy
 
 
 def test_the_host(capsys, monkeypatch):
@@ -67,17 +43,17 @@ def test_a_numpy_that_does_not_know_its_blas(capsys, monkeypatch):
 
 
 def test_devices_and_their_memory(capsys, monkeypatch):
-    devices = [(b"NVIDIA H200", 9, 0, 130 << 30, 140 << 30), (b"NVIDIA L4", 8, 9, 1 << 29, 24 << 30)]
-    monkeypatch.setitem(sys.modules, "cupy", stand_in(devices, driver=12080))
+    cupy = strict_cupy.install(monkeypatch, memory=24 << 30, driver=13010)
+    cupy.machine.used[1] = 47 << 29
     assert main(["info", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["CuPy"] == "14.2.0, CUDA 13.2; driver: CUDA 12.8"
-    assert found["cuda:0"] == "NVIDIA H200, compute capability 9.0, 130.0 of 140.0 GiB free"
-    assert found["cuda:1"] == "NVIDIA L4, compute capability 8.9, 0.5 of 24.0 GiB free"
+    assert found["CuPy"] == "14.2.0, CUDA 13.2; driver: CUDA 13.1"
+    assert found["cuda:0"] == "stand-in 0, compute capability 9.0, 24.0 of 24.0 GiB free"
+    assert found["cuda:1"] == "stand-in 1, compute capability 9.0, 0.5 of 24.0 GiB free"
 
 
 def test_cupy_without_a_driver(capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", stand_in([], driver=0))
+    strict_cupy.install(monkeypatch, driver=0)
     assert main(["info", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["CuPy"].endswith("driver: none")
