@@ -137,8 +137,8 @@ def test_an_index_goes_with_the_tensor_or_comes_from_the_host(cupy):
         h[tn.tensor([0], device="cuda")]
     with pytest.raises(DeviceError, match="take: the index is on 'cuda:0', the tensor on 'cpu'"):
         tn.take(h, tn.tensor([0], device="cuda"), axis=0)
-    for index in ([1, 0], np.array([1, 0]), cupy.asarray([1, 0]), tn.tensor([1, 0])):
-        assert d[index].numpy().tolist() == [[3.0, 4.0], [1.0, 2.0]]
+    for index in ([1, 0], np.array([1, 0]), cupy.asarray([1, 0]), tn.tensor([1, 0]), tn.tensor([1, 0], device="cuda")):
+        assert (d[index].device, d[index].numpy().tolist()) == ("cuda:0", [[3.0, 4.0], [1.0, 2.0]])
 
 
 REFUSED_INDICES = {
