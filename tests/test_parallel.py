@@ -451,6 +451,13 @@ def test_shares_are_all_rows_once():
             assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
+def test_what_is_no_module_is_not_replicated():
+    model = tn.nn.Linear(2, 2)
+    for wrong in ([model.weight], model.parameters(), None):
+        with pytest.raises(tn.errors.DTypeError, match=f"^replicate: takes a module.*, not {type(wrong).__name__}$"):
+            tn.parallel.alone().replicate(wrong)
+
+
 def test_parameters_on_several_devices(monkeypatch):
     strict_cupy.install(monkeypatch)
     model = tn.nn.Sequential(tn.nn.Linear(2, 2), tn.nn.Linear(2, 2).to("cuda:1"))

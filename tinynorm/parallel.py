@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from . import backend
-from .errors import ArgumentError, DeviceError, MissingExtraError, StateError
+from .errors import ArgumentError, DeviceError, DTypeError, MissingExtraError, StateError
 from .extras import optional
 from .formulas.types import Array
 from .nn import Module
@@ -108,7 +108,10 @@ class Ranks:
             StateError: on every rank, when one has parameters of other names, shapes or dtypes: none has changed then.
                 And when a parameter did not arrive as it was sent.
             DeviceError: for parameters on several devices.
+            DTypeError: for what is no module.
         """
+        if not isinstance(model, Module):
+            raise DTypeError(f"replicate: takes a module, whose parameters have names, not {type(model).__name__}")
         own = dict(model.named_parameters())
         members = list(own.values())
         device = _common_device("replicate", members)
