@@ -10,11 +10,14 @@
 - `quick_cupy`: where a call takes microseconds, that is not on cupy_on_cpu: for tests of very many calls.
 - `cuda_kernels`: where CUDA is compiled, that is not by the strict stand-in: for tests of kernels of ours. On the CPU
   such a test runs once for each order in which threads may take their turns.
+- `on_cpu`, and as a device of a single processor `one_processor`: on cupy_on_cpu alone.
 """
 
 import cupy_on_cpu
 import pytest
 import strict_cupy
+
+from tinynorm.kernels.cuda import norms
 
 collect_ignore = ["nccl_by_mpi.py"]  # which needs mpi4py, and is imported by ranks
 
@@ -71,3 +74,17 @@ def cuda_kernels(request, monkeypatch):
         return
     with cupy_on_cpu.order(*order):
         yield module
+
+
+@pytest.fixture(params=[param("cupy_on_cpu")])
+def on_cpu(request, monkeypatch):
+    """Where the order of threads can be chosen, and a write out of bounds breaks nothing but the test."""
+    return module_of(*request.param, monkeypatch)
+
+
+@pytest.fixture
+def one_processor(on_cpu, monkeypatch):
+    """The same as a device of one processor; texts of kernels that are made for a test need not compile for GPUs."""
+    monkeypatch.setattr("cupy_on_cpu.compile.compile_for_gpus", lambda source, options: [])
+    monkeypatch.setattr(norms, "_processors", lambda cupy, device: 1)
+    return on_cpu

@@ -11,7 +11,6 @@ from tinynorm.backend import CPU, to_device
 from tinynorm.formulas.losses import Targets, cross_entropy, cross_entropy_backward
 from tinynorm.kernels.cuda import launch, layout, losses
 
-from .conftest import module_of, param
 from .test_cuda_norms_traffic import Counted, counters
 
 F = tn.functional
@@ -155,12 +154,6 @@ def test_a_target_may_be_written_to_before_the_backward(cupy):
 
 
 # The kernel
-
-
-@pytest.fixture(params=[param("cupy_on_cpu")])
-def on_cpu(request, monkeypatch):
-    """Where the order of threads can be chosen, and a write out of bounds breaks nothing but the test."""
-    return module_of(*request.param, monkeypatch)
 
 
 def by_definition(z, target, weight=None, reduction="mean", ignore_index=-100, label_smoothing=0.0, *, dy):

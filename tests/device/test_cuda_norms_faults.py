@@ -74,18 +74,6 @@ FAULTS = [
 ]
 
 
-@pytest.fixture
-def cupy(monkeypatch):
-    """CuPy on the CPU, as a device of one processor; no fault need compile for GPUs."""
-    reason = cupy_on_cpu.reason()
-    if reason is not None:
-        pytest.skip(reason)
-    module = cupy_on_cpu.install()
-    monkeypatch.setattr("cupy_on_cpu.compile.compile_for_gpus", lambda source, options: [])
-    monkeypatch.setattr(norms, "_processors", lambda cupy, device: 1)
-    return module
-
-
 def hold(cupy, width):
     """LayerNorm, which has all that RMSNorm has, of rows of every kind, in each order of the threads."""
     rows = 70 if width == SHORT else 11
@@ -120,14 +108,14 @@ def plant(monkeypatch, old, new):
 
 
 @pytest.mark.parametrize("width", [SHORT, WIDE, LONG])
-def test_without_a_fault_all_holds(cupy, monkeypatch, width):
+def test_without_a_fault_all_holds(one_processor, monkeypatch, width):
     monkeypatch.setattr(layout, "THREADS", 32 if width == LONG else 64)
-    hold(cupy, width)
+    hold(one_processor, width)
 
 
 @pytest.mark.parametrize(("old", "new", "width"), FAULTS, ids=[f"{old} → {new}" for old, new, _ in FAULTS])
-def test_each_fault_is_found(cupy, monkeypatch, old, new, width):
+def test_each_fault_is_found(one_processor, monkeypatch, old, new, width):
     monkeypatch.setattr(layout, "THREADS", 32 if width == LONG else 64)
     plant(monkeypatch, old, new)
-    with pytest.raises((AssertionError, cupy.cuda.driver.CUDADriverError)):
-        hold(cupy, width)
+    with pytest.raises((AssertionError, one_processor.cuda.driver.CUDADriverError)):
+        hold(one_processor, width)

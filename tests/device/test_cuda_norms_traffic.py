@@ -4,7 +4,6 @@ The floor is to read inputs and to write results once: x and y, or x, ȳ and x̄
 a cache, since all rows share it. ``pytest -s`` shows the table that docs/gpu.md has.
 """
 
-import cupy_on_cpu
 import numpy as np
 import pytest
 from helpers import inputs, normal
@@ -36,18 +35,6 @@ __device__ void count(int which, int bytes) {
 """
 
 
-@pytest.fixture
-def cupy(monkeypatch):
-    """CuPy on the CPU, as a device of one processor; what is compiled only to count need not compile for GPUs."""
-    reason = cupy_on_cpu.reason()
-    if reason is not None:
-        pytest.skip(reason)
-    module = cupy_on_cpu.install()
-    monkeypatch.setattr("cupy_on_cpu.compile.compile_for_gpus", lambda source, options: [])
-    monkeypatch.setattr(norms, "_processors", lambda cupy, device: 1)
-    return module
-
-
 def counters(cupy, monkeypatch, file):
     """Two numbers on the device, to which the kernels of a file add the bytes that they load and store."""
     both = cupy.zeros(2, np.uint64)
@@ -62,15 +49,14 @@ def counters(cupy, monkeypatch, file):
     return both
 
 
-@pytest.mark.cupy_on_cpu
 @KINDS
 @pytest.mark.parametrize("affine", ["none", "both"])
-def test_kernels_read_and_write_each_number_once(cupy, monkeypatch, kind, affine):
+def test_kernels_read_and_write_each_number_once(one_processor, monkeypatch, kind, affine):
     rows, width = 300, 64
     arrays, dy = inputs(kind, normal(rows, width), affine), normal(rows, width)
-    run(cupy, kind, arrays, dy)
-    both = counters(cupy, monkeypatch, norms.FILE)
-    fast, *_ = run(cupy, kind, arrays, dy)
+    run(one_processor, kind, arrays, dy)
+    both = counters(one_processor, monkeypatch, norms.FILE)
+    fast, *_ = run(one_processor, kind, arrays, dy)
     assert fast
     loaded, stored = both.tolist()
     needed = sum(a is not None for a in arrays[1:])
