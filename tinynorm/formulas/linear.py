@@ -7,6 +7,8 @@ Derivation. With one index for all leading axes, yₙₒ = Σᵢ xₙᵢ Wₒᵢ
 and the chain rule sums over every y that a variable reaches:
 
     x̄ₙᵢ = Σₒ ȳₙₒ Wₒᵢ ,     W̄ₒᵢ = Σₙ ȳₙₒ xₙᵢ ,     b̄ₒ = Σₙ ȳₙₒ .
+
+docs/derivations/linear.md has every step, and checks them.
 """
 
 from math import prod

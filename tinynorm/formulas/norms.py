@@ -24,6 +24,8 @@ Of two numbers, h is (−q, q) with q² = mean(c²) r² = 1 − ε r², so h · 
 where the general formula would be left with nothing but its roundings. So it is with RMSNorm of one number, where h² is
 1 − ε r² and x̄ = ε r³ h̄.
 
+docs/derivations/rms-norm.md and layer-norm.md have every step, and check them.
+
 The squares of ordinary numbers may leave the range of the dtype; `rescue` has what is done for such rows.
 
 Sources: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019); Ba, Kiros and Hinton, "Layer Normalization"

@@ -13,6 +13,8 @@ while x̄ⱼ = r h̄ⱼ beyond k. With k = n and ε₂ = 0, t is 1 and this is R
 
 The gain is o + w, o being a constant such as 1: y = (o + w) ⊙ h + b, so w̄ = Σ_rows ȳ h and b̄ = Σ_rows ȳ.
 
+docs/derivations/partial-rms-norm.md has every step, and checks them.
+
 Sources: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019), whose pRMSNorm uses part of the features and
 whose code adds ε to the root; Gemma's code, for 1 + w.
 """
