@@ -6,7 +6,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-sys.path[:0] = [str(DOCS), str(ROOT)]  # for mathml.py, and for checkouts that are not installed
+sys.path[:0] = [str(DOCS), str(ROOT)]  # for mathml.py and links.py, and for checkouts that are not installed
 
 import tinynorm  # noqa: E402 - found through the lines above
 
@@ -20,8 +20,9 @@ author = "The tinynorm authors"
 copyright = "the tinynorm authors, MIT license"
 version = release = tinynorm.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "mathml"]
-exclude_patterns = ["_build", "jupyter_execute"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "links", "mathml"]
+exclude_patterns = ["_build"]
+templates_path = ["_templates"]
 default_role = "code"
 
 myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
@@ -35,4 +36,6 @@ nb_merge_streams = True
 html_theme = "furo"
 html_title = "tinynorm"
 html_math_renderer = "mathml"
+html_static_path = ["_static"]
+html_css_files = ["tinynorm.css"]
 html_show_sourcelink = False
