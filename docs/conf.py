@@ -6,7 +6,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-sys.path[:0] = [str(DOCS), str(ROOT)]  # for mathml.py and links.py, and for checkouts that are not installed
+sys.path[:0] = [str(DOCS), str(ROOT)]  # for the files beside this one, and for checkouts that are not installed
 
 import tinynorm  # noqa: E402 - found through the lines above
 
@@ -20,10 +20,19 @@ author = "The tinynorm authors"
 copyright = "the tinynorm authors, MIT license"
 version = release = tinynorm.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "links", "mathml"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions += ["docstrings", "links", "mathml"]  # which are beside this file
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
 default_role = "code"
+
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_preserve_defaults = True
+autodoc_typehints = "none"  # the text says what an argument may be
+napoleon_use_ivar = True
+add_module_names = False
+python_maximum_signature_line_length = 100
+toc_object_entries_show_parents = "hide"
 
 myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3

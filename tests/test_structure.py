@@ -224,13 +224,19 @@ def test_every_module_says_what_it_is_for(module):
 # What is public
 
 
-def public():
-    for namespace in (tn, tn.functional, tn.nn, tn.optim, tn.data, tn.testing):
-        for name in namespace.__all__:
-            yield pytest.param(namespace, name, id=f"{namespace.__name__}.{name}")
+PARTS = [tn, *filter(inspect.ismodule, (getattr(tn, name) for name in tn.__all__))]
+"""The package, and those of its modules that it shows."""
 
 
-@pytest.mark.parametrize(("namespace", "name"), list(public()))
+def public_names(namespace):
+    """What the part promises; of errors, whatever is defined there."""
+    return getattr(namespace, "__all__", None) or [name for name in vars(namespace) if name.endswith("Error")]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name"),
+    [pytest.param(n, name, id=f"{n.__name__}.{name}") for n in PARTS for name in public_names(n)],
+)
 def test_public_names_exist_and_are_explained(namespace, name):
     value = getattr(namespace, name)
     assert inspect.getdoc(value)
@@ -239,11 +245,29 @@ def test_public_names_exist_and_are_explained(namespace, name):
         assert examples, f"{name} has no doctest"
 
 
-@pytest.mark.parametrize(
-    "namespace", [tn, tn.functional, tn.nn, tn.optim, tn.data, tn.testing], ids=lambda m: m.__name__
-)
+@pytest.mark.parametrize("namespace", PARTS, ids=lambda m: m.__name__)
 def test_public_names_are_listed_once(namespace):
-    assert len(set(namespace.__all__)) == len(namespace.__all__)
+    names = public_names(namespace)
+    assert names
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("namespace", PARTS, ids=lambda m: m.__name__)
+def test_public_names_are_in_the_api_reference(namespace):
+    """A module that is named there shows all that it promises; the package's own names are there one by one."""
+    pages = (page.read_text(encoding="utf-8") for page in sorted(PACKAGE.parent.glob("docs/api/*.md")))
+    shown = set(re.findall(r"^\.\. (?:auto|py:)\w+:: ([\w.]+)", "\n".join(pages), re.M))
+    names = [f"tinynorm.{name}" for name in tn.__all__] if namespace is tn else [namespace.__name__]
+    assert set(names) <= shown
+    assert {f"tinynorm.formulas.{module[1]}" for module in FORMULAS if module[1:] not in ((), ("types",))} <= shown
+
+
+def test_no_line_of_a_property_reads_as_its_type():
+    """To Sphinx, "Where it lives: cpu or cuda" says of a property that its type is "Where it lives"."""
+    classes = {value for n in PARTS for name in public_names(n) if inspect.isclass(value := getattr(n, name))}
+    properties = [p for c in classes for p in vars(c).values() if isinstance(p, property)]
+    assert len(properties) > 5
+    assert [p.__doc__ for p in properties if ": " in (p.__doc__ or "").partition("\n")[0]] == []
 
 
 PROMISED = {

@@ -39,6 +39,12 @@ def connect() -> "Ranks":
 
     Raises:
         MissingExtraError: without mpi4py, or without an MPI library for it.
+
+    >>> import tinynorm as tn
+    >>> started_by_mpiexec = False  # what a program is told by its user
+    >>> ranks = tn.parallel.connect() if started_by_mpiexec else tn.parallel.alone()
+    >>> ranks.size
+    1
     """
     return Ranks(_mpi().COMM_WORLD)
 
@@ -61,6 +67,19 @@ class Ranks:
         rank: this one's number, from 0. The one that is 0 does what is to be done once: a log, a progress bar, a
             checkpoint.
         size: how many there are.
+
+    A step, whose update is that of the whole batch on every rank:
+
+    >>> import numpy as np
+    >>> import tinynorm as tn
+    >>> ranks, w = tn.parallel.alone(), tn.tensor([1.0], requires_grad=True)
+    >>> batch = np.array([1.0, 2.0, 6.0], dtype=np.float32)
+    >>> rows = batch[ranks.share(len(batch))]
+    >>> (w * rows).sum().backward()  # of the sum over this rank's rows
+    >>> ranks.average([w], len(rows))  # of the mean over all
+    3
+    >>> w.grad
+    array([3.], dtype=float32)
     """
 
     def __init__(self, communicator: Any) -> None:
@@ -72,7 +91,7 @@ class Ranks:
 
     @property
     def transport(self) -> str:
-        """What gradients go through: "none" in one process, "mpi", or "nccl", for which `replicate` decides.
+        """What gradients go through. "none" in one process, "mpi", or "nccl", for which `replicate` decides.
 
         >>> alone().transport
         'none'

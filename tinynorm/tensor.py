@@ -351,7 +351,7 @@ class Tensor:
 
     @property
     def data(self) -> Array:
-        """The array itself, NumPy's or CuPy's. Writing to it changes the Tensor: ``w.data -= lr * w.grad``.
+        """The array itself, NumPy's or CuPy's. Writing to it, as in ``w.data -= lr * w.grad``, changes the Tensor.
 
         An array that a recorded operation still needs must not change before `backward`, which notices and refuses.
         (On a device it notices only what the library writes: to compare contents would mean to copy them to the host.)
@@ -386,7 +386,7 @@ class Tensor:
 
     @property
     def grad(self) -> Array | None:
-        """The gradient that `backward` collected: a plain array of the Tensor's shape and dtype, or None."""
+        """The gradient that `backward` collected, a plain array of the Tensor's shape and dtype, or None."""
         return self._source.grad if isinstance(self._source, Leaf) else None
 
     @grad.setter
@@ -447,7 +447,7 @@ class Tensor:
 
     @property
     def device(self) -> str:
-        """Where the array lives: "cpu" or "cuda:N"."""
+        """Where the array lives, "cpu" or "cuda:N"."""
         return backend.device_of(self._data)
 
     def numpy(self) -> np.ndarray[Any, Any]:
