@@ -2,7 +2,8 @@
 
 docutils translates. What it gets wrong is put right here: an index of a letter with an accent, which it sets below the
 letter; a note at a brace, which it sets beside it; a fraction of two digits; the bar over several letters; bars that
-grow to the height of their line; the size of what stands in aligned rows.
+grow to the height of their line; the size of what stands in aligned rows. What it does not know stops the build, such
+as ``tfrac``, ``substack``, ``color``, and line breaks outside of an environment.
 """
 
 import re
