@@ -4,6 +4,7 @@ Build it first, then ``python -m pytest -m site``. Each check is a function in t
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -47,6 +48,55 @@ def test_the_built_site_reads_well(built, check):
 @pytest.mark.parametrize("name", [*PAGES, "genindex.html", "search.html"])
 def test_the_built_page_looks_well(built, chromium, name):
     assert browser.complaints(chromium, BUILT / name) == []
+
+
+@pytest.mark.site
+def test_links_to_the_repository_lead_on(built):
+    readme, gpu = built.pages["readme.html"].links, built.pages["gpu.html"].links
+    assert "readme.html" in gpu
+    assert "contributing.html" in gpu
+    assert "api/formulas.html#module-tinynorm.formulas.norms" in readme
+    assert [link for link in readme if link.startswith("_downloads/") and link.endswith("/train_mlp.py")]
+
+
+def mi(letter):
+    return f"<mi>{letter}</mi>"
+
+
+BAR = '<mover><mi>x</mi><mo stretchy="false">ˉ</mo></mover>'
+FORMULAS = {
+    r"x_k": f"<msub>{mi('x')}{mi('k')}</msub>",
+    r"\bar x_k": f"<msub>{BAR}{mi('k')}</msub>",
+    r"\bar x_k^n": f"<msubsup>{BAR}{mi('k')}{mi('n')}</msubsup>",
+    r"\frac12": "<mfrac><mn>1</mn><mn>2</mn></mfrac>",
+    r"\frac1D": f"<mfrac><mn>1</mn>{mi('D')}</mfrac>",
+    r"\overline{xy}": f'<mrow class="overline"><mrow>{mi("x")}{mi("y")}</mrow></mrow>',
+    r"\underbrace{x}_{k}": f"<munder><munder>{mi('x')}<mo>⏟</mo></munder>{mi('k')}</munder>",
+    r"\overbrace{x}^{k}": f"<mover><mover>{mi('x')}<mo>⏞</mo></mover>{mi('k')}</mover>",
+    r"\|x\|": f'<mo stretchy="false">‖</mo>{mi("x")}<mo stretchy="false">‖</mo>',
+    r"\left\|x\right\|": f"<mrow><mo>‖</mo>{mi('x')}<mo>‖</mo></mrow>",
+}
+"""What MathML has for them. docutils alone gives this for the first, the fifth and the last."""
+
+
+@pytest.mark.site
+@pytest.mark.parametrize("tex", FORMULAS)
+def test_formulas_mean_what_they_say(monkeypatch, tex):
+    monkeypatch.syspath_prepend(DOCS)
+    mathml = pytest.importorskip("mathml", reason="Sphinx is not installed: pip install -e '.[docs]'")
+    lines = mathml.mathml(tex, as_block=False).splitlines()
+    found = re.sub(r' accent="\w+"', "", "".join(line.strip() for line in lines))
+    assert found == f"<math>{FORMULAS[tex]}</math>"
+
+
+@pytest.mark.site
+def test_docstrings_are_shown_as_they_stand(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    docstrings = pytest.importorskip("docstrings", reason="Sphinx is not installed: pip install -e '.[docs]'")
+    lines = ["The *sum* |x|, `a * b`:", "", "    y = |x|", "      + 1", "", ":param x: |x|", "", ">>> 2*3", "6"]
+    docstrings.prepare(None, "function", "f", None, None, lines)
+    formula, rest = ["::", "", "    y = |x|", "      + 1", ""], [r":param x: \|x\|", "", ">>> 2*3", "6"]
+    assert lines == [r"The \*sum\* \|x\|, `a * b`:", "", *formula, *rest]
 
 
 # The checks themselves: each finds the one fault that was made in pages that are well.

@@ -12,11 +12,16 @@ ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--no-first-run", *QUIET)
 CONTRAST = 4.5
 """What WCAG 2.2 asks for at level AA (success criterion 1.4.3), of text of any size."""
 
-OVERFLOW = """() => [document.documentElement, ...document.querySelectorAll(".content")]
-    .filter(e => e.scrollWidth > e.clientWidth + 1)
-    .map(e => `${e.scrollWidth} px in ${e.clientWidth}: ` + [...e.querySelectorAll("*")]
-        .filter(c => c.getBoundingClientRect().right > e.getBoundingClientRect().right + 1)
-        .slice(0, 3).map(c => `<${c.tagName.toLowerCase()} class="${c.getAttribute("class") ?? ""}">`).join(" "))"""
+OVERFLOW = """() => {
+    const scrolls = e => getComputedStyle(e).overflowX != "visible";
+    const inside = (e, top) => e != top && (scrolls(e) || inside(e.parentElement, top));  // of something that scrolls
+    return [document.documentElement, ...document.querySelectorAll(".content")]
+        .filter(e => e.scrollWidth > e.clientWidth + 1)
+        .map(e => `${e.scrollWidth} px in ${e.clientWidth}: ` + [...e.querySelectorAll("*")]
+            .filter(c => c.getBoundingClientRect().right > e.getBoundingClientRect().right + 1)
+            .filter(c => !inside(c.parentElement, e))
+            .slice(0, 3).map(c => c.outerHTML.slice(0, 100)).join(" "));
+}"""
 
 FORMULAS = """() => [...document.querySelectorAll("math")].filter(e => !e.closest("details:not([open])"))
     .filter(e => { const box = e.getBoundingClientRect(); return !(box.width > 0 && box.height > 0); })
