@@ -19,6 +19,7 @@ from sphinx.errors import ExtensionError
 from sphinx.writers.html5 import HTML5Translator
 
 NAMESPACE = ' xmlns="http://www.w3.org/1998/Math/MathML"'  # which a page in HTML does without
+TONE, BAR = "\u02c9", "\u00af"  # docutils' bar is a mark of Chinese tones, for which fonts of formulas have no glyph
 BRACES = ("⏞", "⏟")
 FENCES = ("‖", "⟨", "⟩")
 
@@ -46,6 +47,7 @@ def mathml(tex: str, as_block: bool) -> str:
     """The formula for a page."""
     tex = re.sub(r"\\frac\s*(\d)\s*(\w)", r"\\frac{\1}{\2}", tex)
     xml = str(tex2mathml(tex, as_block=as_block)).replace(NAMESPACE, "").replace("&ApplyFunction;", "\u2061")
+    xml = xml.replace(TONE, BAR)
     root = ElementTree.fromstring(xml)
     for element in list(root.iter()):
         _mend(element)

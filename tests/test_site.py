@@ -63,7 +63,7 @@ def mi(letter):
     return f"<mi>{letter}</mi>"
 
 
-BAR = '<mover><mi>x</mi><mo stretchy="false">ˉ</mo></mover>'
+BAR = '<mover><mi>x</mi><mo stretchy="false">\u00af</mo></mover>'
 FORMULAS = {
     r"x_k": f"<msub>{mi('x')}{mi('k')}</msub>",
     r"\bar x_k": f"<msub>{BAR}{mi('k')}</msub>",

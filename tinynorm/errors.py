@@ -23,7 +23,7 @@ class ShapeError(TinynormError, ValueError):
     >>> import tinynorm as tn
     >>> tn.matmul([[1.0, 2.0]], [[3.0, 4.0]])
     Traceback (most recent call last):
-    tinynorm.errors.ShapeError: matmul: shapes (1, 2) and (1, 2) do not multiply: ...; transpose one of them
+    tinynorm.errors.ShapeError: matmul: shapes (1, 2) and (1, 2) do not multiply: ...
     """
 
 
@@ -33,8 +33,8 @@ class DTypeError(TinynormError, TypeError):
     >>> import tinynorm as tn
     >>> tn.tensor([1, 2], requires_grad=True)
     Traceback (most recent call last):
-    tinynorm.errors.DTypeError: tensor: only floating-point tensors can require gradients, not int64; write the numbers
-    as floats or pass dtype=np.float32
+    tinynorm.errors.DTypeError: tensor: only floating-point tensors can require gradients, not
+    int64; write the numbers as floats or pass dtype=np.float32
     """
 
 
@@ -54,7 +54,8 @@ class OutOfRangeError(TinynormError, IndexError, ValueError):
     >>> import tinynorm as tn
     >>> tn.functional.cross_entropy([[0.0, 0.0]], [2])
     Traceback (most recent call last):
-    tinynorm.errors.OutOfRangeError: cross_entropy: target holds 2, but the 2 classes are numbered from 0; ...
+    tinynorm.errors.OutOfRangeError: cross_entropy: target holds 2, but the 2 classes are numbered
+    from 0; ...
     """
 
 
@@ -64,7 +65,7 @@ class DeviceError(TinynormError, RuntimeError):
     >>> import tinynorm as tn
     >>> tn.tensor([1.0], device="gpu")
     Traceback (most recent call last):
-    tinynorm.errors.DeviceError: unknown device 'gpu': write "cpu", "cuda" or "cuda:N" (for dtypes there is astype)
+    tinynorm.errors.DeviceError: unknown device 'gpu': write "cpu", "cuda" or "cuda:N" ...
     """
 
 
@@ -88,7 +89,8 @@ class GraphError(TinynormError, RuntimeError):
     >>> loss.backward()
     >>> loss.backward()
     Traceback (most recent call last):
-    tinynorm.errors.GraphError: backward: the graph behind sum was freed by an earlier backward, ...
+    tinynorm.errors.GraphError: backward: the graph behind sum was freed by an earlier
+    backward, ...
     """
 
 
@@ -98,7 +100,8 @@ class GradientError(TinynormError, AssertionError):
     >>> import tinynorm as tn
     >>> tn.gradcheck(lambda x: x.detach() * x, [[3.0]])  # the first factor's share is missing
     Traceback (most recent call last):
-    tinynorm.errors.GradientError: gradcheck: ...: argument 0, at (0,): the analytic gradient is ..., ...
+    tinynorm.errors.GradientError: gradcheck: ...: argument 0, at (0,): the analytic
+    gradient is ..., the numeric one ...
     """
 
 
@@ -128,6 +131,6 @@ class MissingExtraError(TinynormError, ImportError):
     >>> from tinynorm.extras import optional
     >>> optional("a_package_that_is_not_there", "examples")
     Traceback (most recent call last):
-    tinynorm.errors.MissingExtraError: a_package_that_is_not_there cannot be imported (...); install it with:
-    pip install 'tinynorm[examples]'
+    tinynorm.errors.MissingExtraError: a_package_that_is_not_there cannot be imported (...);
+    install it with: pip install 'tinynorm[examples]'
     """
