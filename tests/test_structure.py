@@ -21,7 +21,7 @@ PACKAGE = Path(tn.__file__).parent
 ORDER = (
     "errors", "options", "extras", "formulas", "failures", "backend", "convert", "checks", "kernels", "op", "memory",
     "graph", "table", "tensor", "extend", "random", "subscripts", "array", "recorded", "derivatives", "functional",
-    "nn", "data", "optim", "parallel", "testing", "bench", "info", "tinynorm", "__main__",
+    "nn", "data", "optim", "checkpoint", "parallel", "testing", "bench", "info", "tinynorm", "__main__",
 )  # fmt: skip
 """The files and folders of the package, from the ground up: each may import what stands left of it."""
 
