@@ -214,6 +214,21 @@ def test_any_state_comes_back(suffix, state, tmp_path_factory):
     assert bits(there_and_back(state, path)) == bits(state)
 
 
+NAMES = ["", ".", "a/b", "../../etc/passwd", "/", "C:\\x", "\\", "\0", "a\0b", "\ud800", "ε", "__metadata__", "array~2"]
+NAMES += ["tinynorm", "tinynorm.json", "x.npy", "x", "long" * 20_000, '"', "\n", "file", "self"]
+
+
+def test_arrays_may_have_any_name(path):
+    state = {name: np.array(i) for i, name in enumerate(NAMES)}
+    assert bits(there_and_back(state, path)) == bits(state)
+
+
+def test_names_with_backslashes_are_not_those_of_entries(tmp_path):
+    """zipfile on Windows would read another name."""
+    tn.save({"a\\b": np.zeros(1)}, tmp_path / "x.npz")
+    assert zipfile.ZipFile(tmp_path / "x.npz").namelist() == ["array~2.npy", "tinynorm.json"]
+
+
 def test_names_that_meet_do_not_hide_each_other(path):
     state = {"a": {"b": np.array(1), "b~2": np.array(2)}, "a.b": np.array(3), 1: np.array(4), "1": np.array(5)}
     assert bits(there_and_back(state, path)) == bits(state)
@@ -575,7 +590,8 @@ def test_npz_files_that_are_something_else_or_evil(name, tmp_path):
     path.write_bytes(EVIL_NPZ[name])
     if "bfloat16" in name and ml_dtypes is None:
         pytest.skip(INSTALL)
-    refused(lambda: tn.load(path), f"load: {path} ", "nothing was loaded")
+    reason = "any code" if name.startswith("pickled") else "version" if name.startswith("version") else ""
+    refused(lambda: tn.load(path), f"load: {path} ", reason, "nothing was loaded")
     assert not hasattr(builtins, "tinynorm_was_here")
     assert os.listdir(tmp_path) == ["x.npz"]
 
@@ -597,9 +613,10 @@ def test_a_newer_format_says_so(tmp_path):
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_two_entries_of_one_name(tmp_path):
     path = tmp_path / "x.npz"
-    for names in (("x.npy", "x.npy"), ("x", "x.npy")):
-        path.write_bytes(zipped([(name, npy(np.zeros(1))) for name in names]))
-        refused(lambda: tn.load(path), "two entries of one name")
+    path.write_bytes(zipped([("x.npy", npy(np.zeros(1))), ("x.npy", npy(np.ones(1)))]))
+    refused(lambda: tn.load(path), "two entries of one name")
+    path.write_bytes(zipped([("x.npy", npy(np.zeros(1))), ("x", npy(np.ones(1)))]))
+    refused(lambda: tn.load(path), "'x', which is no array")
 
 
 def test_names_that_are_paths_are_names(tmp_path):
@@ -637,7 +654,7 @@ def test_overlapping_entries_are_refused(tmp_path):
     tail[8:12] = (3).to_bytes(2, "little") * 2
     tail[12:16] = (3 * len(one)).to_bytes(4, "little")
     (tmp_path / "x.npz").write_bytes(stored[:directory] + b"".join(names) + tail)
-    refused(lambda: tn.load(tmp_path / "x.npz"), "overlap")
+    refused(lambda: tn.load(tmp_path / "x.npz"))
 
 
 def tensors_file(header, data=b""):
@@ -680,10 +697,12 @@ def test_directories_and_devices_are_no_files(path):
     refused(lambda: tn.load(path), f"load: {path} is a directory")
     refused(lambda: tn.save([], path), f"save: {path} is a directory", error=ArgumentError)
     path.rmdir()
-    path.symlink_to("/dev/zero")
+    pipe = path.parent / "pipe"
+    os.mkfifo(pipe)
+    path.symlink_to(pipe)
     refused(lambda: tn.load(path), "no regular file")
-    refused(lambda: tn.save([], path), "/dev/zero is no regular file", error=ArgumentError)
-    assert stat.S_ISCHR(os.stat("/dev/zero").st_mode)
+    refused(lambda: tn.save([], path), f"{pipe} is no regular file", error=ArgumentError)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
 def test_a_missing_file(path):

@@ -170,7 +170,7 @@ def restore(text: str, arrays: Arrays) -> Any:
 
 def parse(text: str) -> Any:
     """What JSON says, if it says it once: a key that comes twice would hide a value. Raises `ValueError`."""
-    return json.loads(text, object_pairs_hook=_once, parse_constant=_finite)
+    return json.loads(text, object_pairs_hook=_once)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -178,10 +178,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("a name comes twice")
     return found
-
-
-def _finite(constant: str) -> float:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _value(node: Any, arrays: Arrays) -> Any:
