@@ -125,6 +125,14 @@ class DataError(TinynormError, ValueError):
     """
 
 
+class DivergedError(TinynormError, RuntimeError):
+    """A loss that is nan or infinite, in a run that should not go on."""
+
+    step: int  #: where it happened
+    indices: tuple[object, ...]  #: the rows of its batch in the data
+    checkpoint: str | None  #: the path of the last good checkpoint
+
+
 class MissingExtraError(TinynormError, ImportError):
     """An optional package that the function needs and that is not installed.
 
