@@ -87,7 +87,10 @@ def picture_file(text: str) -> str:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run a script's main function: what the user can mend ends in one sentence and exit status 2, not a traceback."""
+    """Run a script's main function.
+
+    What the user can mend ends in one sentence and exit status 2, not a traceback; training that has failed, with 1.
+    """
     mendable = (
         tn.errors.ArgumentError,
         tn.errors.DataError,
@@ -104,6 +107,9 @@ def run(main: Callable[[], None]) -> None:
     except mendable as error:
         print(f"{sys.argv[0]}: {error}", file=sys.stderr)
         sys.exit(2)
+    except tn.errors.DivergedError as error:
+        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)

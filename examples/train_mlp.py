@@ -7,16 +7,27 @@ of them, and how large its gradient is on the way back. Each block adds to the s
 Try `--norm none`, and more blocks, as in `--depth 24`; how deep stacks fare with and without norms is the story of
 deep_stack.py.
 
+A long run is kept in a file, and goes on from there after Ctrl-C, a crash or a power cut:
+
+    python examples/train_mlp.py --checkpoint run.npz --resume
+
+The first time there is nothing to resume, and it starts anew. However often it was stopped, it prints and draws what it
+would have without a break; keeping.py says why. A loss that is not finite ends it for good, as it does with
+`--norm none --lr 0.1 --depth 24`; where only a batch is at fault, `--skip-bad 1` leaves that out.
+
 The data are the UCI digits that come with scikit-learn, 1,797 real 8×8 images; or MNIST's own IDX files, with
 `--data DIRECTORY`.
 """
 
 import argparse
+import sys
+import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from keeping import History, Keeper, Progress
 from support import Scale, Split, at_least, digits, picture_file, run, scales
 
 import tinynorm as tn
@@ -62,15 +73,22 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--plot", metavar="FILE", type=picture_file, help="write one picture with loss, accuracy and scales"
     )
+    parser.add_argument("--checkpoint", metavar="FILE", help="keep the run in this file, .npz or .safetensors")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint, where there is one")
+    parser.add_argument(
+        "--skip-bad",
+        type=at_least(0),
+        default=0,
+        metavar="N",
+        help="leave out up to N batches in a row whose loss is not finite; default: 0, the first one ends the run",
+    )
     parser.add_argument("--quiet", action="store_true", help="print the last line only")
-    return parser.parse_args(argv)
-
-
-class History(NamedTuple):
-    """What happened, epoch by epoch."""
-
-    loss: list[float]
-    accuracy: list[float]
+    args = parser.parse_args(argv)
+    if args.resume and args.checkpoint is None:
+        parser.error("argument --resume: needs --checkpoint FILE, to go on from there")
+    if args.lr is None:
+        args.lr = OPTIMIZERS[args.optimizer][1]
+    return args
 
 
 def load(args: argparse.Namespace, rng: np.random.Generator) -> Split:
@@ -86,40 +104,70 @@ def load(args: argparse.Namespace, rng: np.random.Generator) -> Split:
 def train(
     model: tn.nn.Module, split: Split, args: argparse.Namespace, rng: np.random.Generator, ranks: tn.parallel.Ranks
 ) -> History:
-    """Train for all epochs, with a progress bar."""
-    kind, default_lr = OPTIMIZERS[args.optimizer]
-    groups = tn.optim.decay_groups(model, weight_decay=0.01)
-    optimizer = kind(groups, lr=default_lr if args.lr is None else args.lr)
+    """Train for all epochs, or for those that a checkpoint has left, with a progress bar."""
+    optimizer = OPTIMIZERS[args.optimizer][0](tn.optim.decay_groups(model, weight_decay=0.01), lr=args.lr)
     steps = args.epochs * -(-len(split.x_train) // args.batch_size)
     schedule = tn.optim.WarmupCosine(optimizer, warmup_steps=max(1, steps // 20), total_steps=max(2, steps))
-    history = History([], [])
-    bar = optional("tqdm", "examples").tqdm(total=steps, disable=args.quiet or ranks.rank > 0, unit="step", leave=True)
-    with bar:
-        for _ in range(args.epochs):
-            total = seen = 0.0
-            for x, y in noisy_batches(split, args.batch_size, rng):  # the same on every rank
+    guard = tn.optim.LossGuard(skip=args.skip_bad)
+    progress = Progress(model, optimizer, schedule, guard, rng)
+    tqdm = partial(optional("tqdm", "examples").tqdm, disable=args.quiet or ranks.rank > 0, unit="step", leave=True)
+    with (
+        Keeper(progress, args.checkpoint, args.resume, configuration(args, split, ranks), ranks) as keeper,
+        tqdm(total=steps, initial=progress.step) as bar,
+        np.errstate(over="ignore", invalid="ignore"),  # of which the guard tells, and more
+    ):
+        ranks.replicate(model)
+        while len(progress.history.loss) < args.epochs:
+            for indices in progress.batches(len(split.x_train), args.batch_size):  # the same on every rank
+                x, y = noisy(split.x_train[indices], rng), split.y_train[indices]
                 own = ranks.share(len(y))
                 optimizer.zero_grad()
-                for xs, ys in parts(x[own], y[own], args.accumulate):
-                    logits = model(tn.as_tensor(xs, device=args.device))
-                    loss = tn.functional.cross_entropy(logits, tn.as_tensor(ys, device=args.device), reduction="sum")
-                    loss.backward()
-                    total += loss.item()
-                seen += ranks.average(model.parameters(), len(y[own]))
-                tn.optim.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
+                loss = ranks.total(backward(model, x[own], y[own], args))
+                rows = ranks.average(model.parameters(), len(y[own]))
+                if guard.check(loss / rows, progress.step + 1, indices, args.checkpoint):
+                    progress.count(loss, rows)
+                    tn.optim.clip_grad_norm_(model.parameters(), 1.0)
+                    optimizer.step()
+                elif not bar.disable:
+                    bar.write(f"step {progress.step + 1} is left out: its loss is {loss}", file=sys.stderr)
                 schedule.step()
                 bar.update()
-            history.loss.append(ranks.total(total) / seen)
-            history.accuracy.append(accuracy(model, split.x_test, split.y_test, args.device, ranks))
-            bar.set_postfix(loss=f"{history.loss[-1]:.3f}", accuracy=f"{history.accuracy[-1]:.4f}")
-    return history
+                keeper.after_step()
+            progress.end_epoch(accuracy(model, split.x_test, split.y_test, args.device, ranks))
+            keeper.save()
+            bar.set_postfix(loss=f"{progress.history.loss[-1]:.3f}", accuracy=f"{progress.history.accuracy[-1]:.4f}")
+    return progress.history
 
 
-def noisy_batches(split: Split, batch_size: int, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """One epoch of shuffled batches."""
-    for x, y in tn.data.batches(split.x_train, split.y_train, batch_size, rng=rng):
-        yield x + PIXEL_NOISE * rng.standard_normal(x.shape, dtype=np.float32), y
+def configuration(args: argparse.Namespace, split: Split, ranks: tn.parallel.Ranks) -> dict[str, Any]:
+    """What decides about the numbers. A run that differs in any of it is another run, and cannot be gone on with."""
+    options = "norm", "depth", "width", "epochs", "batch_size", "lr", "optimizer", "seed", "accumulate"
+    decides = {f"--{option.replace('_', '-')}": getattr(args, option) for option in options}
+    decides["--device"] = args.device.partition(":")[0]  # the processes of one host may have several
+    decides["number of processes"] = ranks.size
+    decides["data"] = "the digits"
+    if args.data is not None:  # which may have moved to another directory
+        checksum = 0
+        for array in split:
+            checksum = zlib.crc32(np.ascontiguousarray(array), checksum)
+        decides["data"] = f"MNIST's, of checksum {checksum:08x},"
+    return decides
+
+
+def noisy(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The images, a little different every time."""
+    return x + PIXEL_NOISE * rng.standard_normal(x.shape, dtype=np.float32)
+
+
+def backward(model: tn.nn.Module, x: np.ndarray, y: np.ndarray, args: argparse.Namespace) -> float:
+    """The loss, summed over the rows, and its gradients; a part of the rows at a time."""
+    total = 0.0
+    for xs, ys in parts(x, y, args.accumulate):
+        logits = model(tn.as_tensor(xs, device=args.device))
+        loss = tn.functional.cross_entropy(logits, tn.as_tensor(ys, device=args.device), reduction="sum")
+        loss.backward()
+        total += loss.item()
+    return total
 
 
 def parts(x: np.ndarray, y: np.ndarray, n: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -180,7 +228,6 @@ def main() -> None:
     model = tn.nn.PreNormMLP(
         split.x_train.shape[1], args.width, args.depth, 10, norm=args.norm, rng=rng, device=args.device
     )
-    ranks.replicate(model)
     history = train(model, split, args, rng, ranks)
     if ranks.rank > 0:  # one is enough to tell
         return
