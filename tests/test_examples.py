@@ -84,6 +84,16 @@ def test_every_norm_and_every_optimizer_learns(norm: str, optimizer: str) -> Non
     assert final_accuracy(train(*QUICK, "--quiet", "--norm", norm, "--optimizer", optimizer)) > 0.5
 
 
+def test_a_run_that_diverges_ends_in_one_sentence() -> None:
+    """As the docstring says. Its step is the guard's to tell, and NumPy need not warn of an overflow before."""
+    done = train("--norm", "none", "--lr", "0.1", "--depth", "24")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert "Warning" not in done.stderr
+    assert re.search(r"\bstep \d+\b", done.stderr.splitlines()[-1])
+
+
 def test_mnist_files(tmp_path: Path) -> None:
     """Four small files in MNIST's format: class c lights up row c of the image."""
     rng = np.random.default_rng(0)
