@@ -20,8 +20,9 @@ PACKAGE = Path(tn.__file__).parent
 
 ORDER = (
     "errors", "options", "extras", "formulas", "failures", "backend", "convert", "checks", "kernels", "op", "memory",
-    "graph", "table", "tensor", "extend", "random", "subscripts", "array", "recorded", "derivatives", "functional",
-    "nn", "data", "optim", "checkpoint", "parallel", "testing", "bench", "info", "tinynorm", "__main__",
+    "watch", "graph", "table", "tensor", "anomaly", "extend", "random", "subscripts", "array", "recorded",
+    "derivatives", "functional", "nn", "data", "optim", "checkpoint", "parallel", "testing", "bench", "info",
+    "tinynorm", "__main__",
 )  # fmt: skip
 """The files and folders of the package, from the ground up: each may import what stands left of it."""
 
@@ -342,5 +343,5 @@ def test_every_error_is_the_librarys_and_a_builtin(error):
     assert issubclass(error, tn.errors.TinynormError)
     assert error.__doc__
     if error is not tn.errors.TinynormError:
-        builtin = {ValueError, TypeError, IndexError, RuntimeError, AssertionError, ImportError}
+        builtin = {ValueError, TypeError, IndexError, RuntimeError, AssertionError, ImportError, FloatingPointError}
         assert builtin & set(error.__mro__)

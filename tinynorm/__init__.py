@@ -18,6 +18,7 @@ from .tensor import Tensor, as_tensor, from_dlpack, tensor
 
 if TYPE_CHECKING:
     from . import data, functional, nn, optim, parallel, testing
+    from .anomaly import detect_anomaly
     from .checkpoint import load, save
     from .derivatives import grad, hvp, jacobian, jvp, vjp
     from .testing.gradcheck import gradcheck, gradgradcheck
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Tensor", "as_tensor", "data", "errors", "formulas_only", "from_dlpack", "functional", "get_num_threads", "grad",
-    "gradcheck", "gradgradcheck", "hvp", "jacobian", "jvp", "load", "manual_seed", "nn", "no_grad", "op",
-    "optim", "parallel", "save", "set_num_threads", "tensor", "testing", "vjp", *array.__all__,
+    "Tensor", "as_tensor", "data", "detect_anomaly", "errors", "formulas_only", "from_dlpack", "functional",
+    "get_num_threads", "grad", "gradcheck", "gradgradcheck", "hvp", "jacobian", "jvp", "load", "manual_seed", "nn",
+    "no_grad", "op", "optim", "parallel", "save", "set_num_threads", "tensor", "testing", "vjp", *array.__all__,
 ]  # fmt: skip
 
 _LATER = {
     **dict.fromkeys(("data", "functional", "nn", "optim", "parallel", "testing"), ""),
+    "detect_anomaly": "anomaly",
     **dict.fromkeys(("grad", "hvp", "jacobian", "jvp", "vjp"), "derivatives"),
     **dict.fromkeys(("load", "save"), "checkpoint"),
     **dict.fromkeys(("gradcheck", "gradgradcheck"), "testing"),

@@ -14,6 +14,7 @@ from .graph import Leaf, Node, Source, closed, fit, inputs_first, own, topologic
 from .memory import Guard, Memory
 from .op import Op
 from .tensor import Tensor, apply, as_tensor, cotangent, fresh, operand
+from .watch import watching
 
 T = TypeVar("T")
 SEVERAL = (tuple, list, Iterator)  #: what holds several Tensors; an iterator is what `Module.parameters` gives
@@ -127,7 +128,11 @@ def _on_arrays(needed: Needed, sources: list[Source], targets: list[Source], see
     taken = {id(array) for array in arrays}
     cotangents = _summed(sources, arrays)
     walk(list(needed), cotangents, lambda node, dy: node.pull_back(dy, needed[node]), wanted=targets)
-    return [fresh(own(cotangents[t], t.dtype, taken)) if t in cotangents else _zeros(t, seeds[0]) for t in targets]
+    found = [fresh(own(cotangents[t], t.dtype, taken)) if t in cotangents else _zeros(t, seeds[0]) for t in targets]
+    if (watcher := watching()) is not None:
+        for t, result in zip(targets, found, strict=True):
+            watcher.deliver(None, cotangents.get(t), result._data)
+    return found
 
 
 def _on_tensors(needed: Needed, sources: list[Source], targets: list[Source], seeds: list[Tensor]) -> list[Tensor]:

@@ -94,6 +94,10 @@ class GraphError(TinynormError, RuntimeError):
     """
 
 
+class AnomalyError(TinynormError, FloatingPointError):
+    """A nan or an infinity that was made from finite numbers while `tinynorm.detect_anomaly` looked on."""
+
+
 class GradientError(TinynormError, AssertionError):
     """An analytic gradient that disagrees with the numeric one.
 

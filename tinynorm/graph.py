@@ -23,6 +23,7 @@ from .kernels import Kernel, buffers
 from .memory import Guard, cached_blocks, owner
 from .op import Op
 from .options import decorable
+from .watch import watching
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -306,6 +307,8 @@ def walk(
     A node's cotangent is dropped once it has been handed on, unless it is `wanted`; what remains belongs to leaves. It
     is a sum of arrays or of Tensors, whichever `pull_back` deals in.
     """
+    if (watcher := watching()) is not None:
+        pull_back = watcher.walk(cotangents, pull_back)
     for node in nodes:
         dy = cotangents.get(node) if node in wanted else cotangents.pop(node, None)
         if dy is not None:
@@ -322,7 +325,7 @@ def walk(
 
 def _deliver(cotangents: dict[Source, Array], given: Array) -> None:
     """Add to each leaf's gradient; to none where one of the sums fails."""
-    taken, sums, device = {id(given)}, [], device_of(given)
+    taken, sums, device, watcher = {id(given)}, [], device_of(given), watching()
     for leaf, gradient in cotangents.items():
         if isinstance(leaf, Leaf):
             if leaf.device != device:
@@ -331,6 +334,8 @@ def _deliver(cotangents: dict[Source, Array], given: Array) -> None:
                     "since; call backward first, or compute the result anew"
                 )
             sums.append((leaf, own(gradient if leaf.grad is None else leaf.grad + gradient, leaf.dtype, taken)))
+            if watcher is not None:
+                watcher.deliver(leaf.grad, gradient, sums[-1][1])
     for leaf, gradient in sums:
         leaf.grad = gradient
 

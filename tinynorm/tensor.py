@@ -21,6 +21,7 @@ from .kernels import Kernel
 from .memory import Guard, Memory, owner
 from .op import Op
 from .options import finite
+from .watch import watching
 
 PLAIN = "fdlqiB?"  #: dtypes that are computed in as they are
 NUMBERS = (float, int, bool)
@@ -170,6 +171,8 @@ def _leaf(name: str, array: Array, requires_grad: bool) -> Leaf | None:
 
 def apply(op: Op, *inputs: Any, **params: Any) -> "Tensor":
     """Run an operation on Tensors, arrays, numbers or None, and record it if a gradient is wanted."""
+    if (watcher := watching()) is not None:
+        return cast(Tensor, watcher.operation(apply, op, inputs, params))
     arrays, sources, needed, numbers = [], [], [], 0
     for value in inputs:
         if isinstance(value, Tensor):

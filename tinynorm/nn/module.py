@@ -9,6 +9,7 @@ from ..backend import CPU, to_device
 from ..errors import ArgumentError, StateError
 from ..options import near_miss
 from ..tensor import Tensor, tensor
+from ..watch import watching
 
 
 class Parameter(Tensor):
@@ -50,7 +51,8 @@ class Module:
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Run `forward`."""
-        return self.forward(*inputs, **options)
+        watcher = watching()
+        return self.forward(*inputs, **options) if watcher is None else watcher.call(self, inputs, options)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Assign. What would make a parameter disappear is refused."""
