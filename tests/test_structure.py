@@ -21,8 +21,8 @@ PACKAGE = Path(tn.__file__).parent
 ORDER = (
     "errors", "options", "extras", "formulas", "failures", "backend", "convert", "checks", "kernels", "op", "memory",
     "watch", "graph", "table", "tensor", "anomaly", "extend", "random", "subscripts", "array", "recorded",
-    "derivatives", "functional", "nn", "data", "optim", "checkpoint", "parallel", "testing", "bench", "info",
-    "tinynorm", "__main__",
+    "derivatives", "functional", "nn", "inspect", "data", "optim", "checkpoint", "parallel", "testing", "bench",
+    "info", "tinynorm", "__main__",
 )  # fmt: skip
 """The files and folders of the package, from the ground up: each may import what stands left of it."""
 

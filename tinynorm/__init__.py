@@ -17,7 +17,7 @@ from .random import manual_seed
 from .tensor import Tensor, as_tensor, from_dlpack, tensor
 
 if TYPE_CHECKING:
-    from . import data, functional, nn, optim, parallel, testing
+    from . import data, functional, inspect, nn, optim, parallel, testing
     from .anomaly import detect_anomaly
     from .checkpoint import load, save
     from .derivatives import grad, hvp, jacobian, jvp, vjp
@@ -27,12 +27,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Tensor", "as_tensor", "data", "detect_anomaly", "errors", "formulas_only", "from_dlpack", "functional",
-    "get_num_threads", "grad", "gradcheck", "gradgradcheck", "hvp", "jacobian", "jvp", "load", "manual_seed", "nn",
-    "no_grad", "op", "optim", "parallel", "save", "set_num_threads", "tensor", "testing", "vjp", *array.__all__,
+    "get_num_threads", "grad", "gradcheck", "gradgradcheck", "hvp", "inspect", "jacobian", "jvp", "load", "manual_seed",
+    "nn", "no_grad", "op", "optim", "parallel", "save", "set_num_threads", "tensor", "testing", "vjp", *array.__all__,
 ]  # fmt: skip
 
 _LATER = {
-    **dict.fromkeys(("data", "functional", "nn", "optim", "parallel", "testing"), ""),
+    **dict.fromkeys(("data", "functional", "inspect", "nn", "optim", "parallel", "testing"), ""),
     "detect_anomaly": "anomaly",
     **dict.fromkeys(("grad", "hvp", "jacobian", "jvp", "vjp"), "derivatives"),
     **dict.fromkeys(("load", "save"), "checkpoint"),
