@@ -4,8 +4,9 @@ None of these changes what it looks at: no leaf gets a gradient, no graph is fre
 random numbers.
 """
 
-from .draw import draw
+from .draw import Drawing, draw
 from .explain import explain
-from .scales import scales
+from .scales import Scale, scales
+from .table import Explanation, Operation
 
-__all__ = ["draw", "explain", "scales"]
+__all__ = ["Drawing", "Explanation", "Operation", "Scale", "draw", "explain", "scales"]

@@ -31,7 +31,13 @@ LOOKS = {
 
 
 class Drawing(str):
-    """A graph in DOT, the language of Graphviz. A notebook shows it as a picture where Graphviz is installed."""
+    """A graph in DOT, the language of Graphviz. A notebook shows it as a picture where Graphviz is installed.
+
+    >>> import tinynorm as tn
+    >>> drawing = tn.inspect.draw(tn.exp(tn.tensor([1.0], requires_grad=True)))
+    >>> drawing.count("->")
+    2
+    """
 
     __slots__ = ()
 

@@ -31,7 +31,13 @@ class Operand(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """A row of the table; times are in seconds."""
+    """A row of the table; times are in seconds.
+
+    >>> import tinynorm as tn
+    >>> row = tn.inspect.explain(tn.exp(tn.tensor([1.0, 2.0], requires_grad=True))).rows[0]
+    >>> row.name, row.result.shape, row.cache  # it keeps its result, two float32
+    ('exp', (2,), 8)
+    """
 
     name: str
     module: str  #: the dotted name of the module that ran it; "" for the one explained, and for a Tensor's operations
@@ -46,7 +52,18 @@ class Operation(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """The table: `rows` to compute with, and its text to read."""
+    """The table: `rows` to compute with, and its text to read.
+
+    >>> import tinynorm as tn
+    >>> table = tn.inspect.explain(tn.exp(tn.tensor([1.0, 2.0], requires_grad=True)))
+    >>> print(table)
+    the result is float32 (2,) on 'cpu', its cotangent normally distributed, always the same
+    <BLANKLINE>
+    operation  formula               inputs → result  ‖ȳ‖  kept  forward  backward
+    exp        elementary.py:..., ...  2 → 2            ...  8 B   ...      ...
+    total                                                  8 B   ...      ...
+    ...
+    """
 
     title: str
     rows: tuple[Operation, ...]
