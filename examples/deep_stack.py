@@ -25,7 +25,7 @@ from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
-from support import Split, at_least, digits, picture_file, run, scales
+from support import Split, at_least, digits, picture_file, run
 
 import tinynorm as tn
 from tinynorm.extras import optional
@@ -94,8 +94,8 @@ def build(config: Config, args: argparse.Namespace) -> tn.nn.Sequential:
 
 def look_at(model: tn.nn.Sequential, split: Split) -> Look:
     """Measure. The scales are those on one batch of test images."""
-    stages = [(str(i), layer) for i, layer in enumerate(model)]
-    rows = scales(stages, tn.as_tensor(split.x_test[:256]), split.y_test[:256])[:-2]  # not the last norm and Linear
+    layers = [str(i) for i in range(len(model) - 2)]  # not the last norm and Linear
+    rows = tn.inspect.scales(model, (split.x_test[:256], split.y_test[:256]), layers=layers)
     with tn.no_grad():
         loss = tn.functional.cross_entropy(model(tn.as_tensor(split.x_train)), split.y_train).item()
         right = model(tn.as_tensor(split.x_test)).numpy().argmax(axis=1) == split.y_test

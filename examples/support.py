@@ -1,12 +1,12 @@
-"""What the examples share: the digits, the scales inside a stack of layers, and how a script ends."""
+"""What the examples share: the digits, some of the command line, and how a script ends."""
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,36 +30,6 @@ def digits(rng: np.random.Generator) -> Split:
     order = rng.permutation(len(x))
     held_out, kept = order[: len(x) // 5], order[len(x) // 5 :]
     return Split(x[kept], y[kept], x[held_out], y[held_out])
-
-
-class Scale(NamedTuple):
-    """How large things are after one stage of a model: root mean squares over all elements."""
-
-    name: str
-    activation: float
-    gradient: float
-
-
-def scales(stages: Sequence[tuple[str, Callable[[Any], tn.Tensor]]], x: Any, y: Any) -> list[Scale]:
-    """The activation h after each stage, and its gradient ∂ℒ/∂h, for the cross-entropy of one batch.
-
-    The gradient of something inside a model is that of a probe: a leaf of zeros that is added there.
-    """
-    h, probes, activations = x, [], []
-    for _, stage in stages:
-        h = stage(h)
-        probe = tn.tensor(np.zeros(h.shape), dtype=h.dtype, device=h.device, requires_grad=True)
-        h = h + probe
-        probes.append(probe)
-        activations.append(rms(h.numpy()))
-    tn.functional.cross_entropy(h, y).backward()
-    gradients = [rms(tn.as_tensor(probe.grad).numpy()) for probe in probes]
-    return [Scale(name, a, g) for (name, _), a, g in zip(stages, activations, gradients, strict=True)]
-
-
-def rms(a: np.ndarray) -> float:
-    """√(mean(a²)), in float64."""
-    return float(np.sqrt(np.mean(np.square(a, dtype=np.float64))))
 
 
 def at_least(least: int) -> Callable[[str], int]:

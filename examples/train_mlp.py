@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 from keeping import History, Keeper, Progress
-from support import Scale, Split, at_least, digits, picture_file, run, scales
+from support import Split, at_least, digits, picture_file, run
 
 import tinynorm as tn
 from tinynorm.extras import optional
@@ -184,21 +184,19 @@ def accuracy(model: tn.nn.Module, x: np.ndarray, y: np.ndarray, device: str, ran
     return ranks.total(right) / len(y)
 
 
-def look_inside(model: tn.nn.PreNormMLP, split: Split, device: str) -> list[Scale]:
+def look_inside(model: tn.nn.PreNormMLP, split: Split, device: str) -> list[tn.inspect.Scale]:
     """Activation and gradient scales of the residual stream, for one batch of test images."""
-    blocks = [(f"block {i}", block) for i, block in enumerate(model.blocks, 1)]
-    stages: list[tuple[str, Any]] = [("embed", model.embed), *blocks, ("norm", model.norm), ("head", model.head)]
     x, y = split.x_test[:256], split.y_test[:256]
-    return scales(stages, tn.as_tensor(x, device=device), tn.as_tensor(y, device=device))
+    return tn.inspect.scales(model, (tn.as_tensor(x, device=device), tn.as_tensor(y, device=device)))
 
 
-def table(rows: list[Scale]) -> str:
+def table(rows: list[tn.inspect.Scale]) -> str:
     """The scales in columns."""
     head = f"{'after':<10}{'activation':>12}{'gradient':>12}"
     return "\n".join([head, *(f"{r.name:<10}{r.activation:>12.3g}{r.gradient:>12.3g}" for r in rows)])
 
 
-def plot(file: str, history: History, rows: list[Scale], title: str) -> None:
+def plot(file: str, history: History, rows: list[tn.inspect.Scale], title: str) -> None:
     """One picture: how training went, and what the stream looks like afterwards."""
     figure_module = optional("matplotlib.figure", "examples")
     figure = figure_module.Figure(figsize=(12, 3.6), layout="constrained")

@@ -70,8 +70,8 @@ def test_what_is_printed_and_drawn(tmp_path: Path) -> None:
     assert final_accuracy(done) > 0.5
     names = [line.split()[:2] for line in done.stdout.splitlines()]
     assert names == [
-        ["after", "activation"], ["embed", names[1][1]], ["block", "1"], ["block", "2"], ["norm", names[4][1]],
-        ["head", names[5][1]], ["test", "accuracy:"],
+        ["after", "activation"], ["embed", names[1][1]], ["blocks.0", names[2][1]], ["blocks.1", names[3][1]],
+        ["norm", names[4][1]], ["head", names[5][1]], ["test", "accuracy:"],
     ]  # fmt: skip
     assert "loss=" in done.stderr
     assert "accuracy=" in done.stderr  # the progress bar
