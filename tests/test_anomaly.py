@@ -303,6 +303,27 @@ def test_what_was_recorded_outside_is_judged_by_what_it_kept():
         z.backward()
 
 
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_step_that_makes_an_infinity_of_a_parameter(in_place):
+    w, fine = leaf(1.0, -1e38), leaf(np.inf)
+    optimizer = tn.optim.SGD([{"params": [fine]}, {"params": [w]}], lr=3.0)
+    w.grad, fine.grad = np.array([1.0, 3e38], np.float32), np.array([1.0], np.float32)
+
+    def run():
+        optimizer.step()  # too large a step
+
+    if in_place:
+        message = caught(run)
+    else:
+        with tn.formulas_only():
+            message = caught(run)
+    assert message.startswith("SGD.step: makes -inf from a finite gradient, in 1 of the 2 elements of a parameter of")
+    assert "group 1" in message
+    assert here("too large a step") in message
+    with tn.detect_anomaly():
+        run()
+
+
 def test_on_a_device(monkeypatch):
     strict_cupy.install(monkeypatch)
 

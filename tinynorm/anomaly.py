@@ -47,7 +47,8 @@ class detect_anomaly(ContextDecorator):
 
     The error names the operation, where it happened, and the line of your code that called it; for a backward, the line
     on which the forward was recorded, where that was inside such a block, too. Looked at are the results of all
-    operations, recorded or not, the gradients of their inputs and the sums of these, and what they become in `grad`.
+    operations, recorded or not, the gradients of their inputs and the sums of these, what they become in `grad`, and
+    parameters after an optimizer's step.
     What comes in as nan or infinity is nobody's fault, nor is what becomes of it. NumPy's own warnings come as ever.
 
     It takes another look at every array, and on a device waits for each. Works as ``with tn.detect_anomaly():`` and as
@@ -90,6 +91,16 @@ class _Detective(Watcher):
         if type(y._source) is Node:
             _sites[y._source] = _users_line()._replace(finite=fine)
         return y
+
+    def step(self, step: Callable[[Any], None], optimizer: Any) -> None:
+        """Judge the parameters that were finite before, and had finite gradients."""
+        places = [(i, p) for i, group in enumerate(optimizer.param_groups) for p in group["params"]]
+        moving = [(i, p) for i, p in places if p.grad is not None and _finite(p) and _finite(p.grad)]
+        super().step(step, optimizer)
+        for i, p in moving:
+            if not _finite(p):
+                what = f"{_amiss(p._data, ' from a finite gradient')} of a parameter of shape {p.shape} in group {i}"
+                raise _anomaly(f"{type(optimizer).__name__}.step: makes {what}, which has moved, at\n{_users_line()}")
 
     def walk(self, cotangents: dict[Any, Any], pull_back: PullBack) -> PullBack:
         """Judge each node's gradients, and the sums that they are about to be added to."""

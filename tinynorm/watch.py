@@ -1,8 +1,8 @@
-"""Who looks on: the one place at which something can see each operation, each module's call and each step back.
+"""Who looks on: the one place at which something can see each operation, each module's call and each walk back.
 
-`tensor.apply`, `Module.__call__` and `graph.walk` ask `watching` and, where somebody watches, hand over what they were
-about to do. The watcher does it by the same function, while whoever watched before looks on, and keeps what it wants to
-know. Where nobody watches, that is one question of 30 ns.
+`tensor.apply`, `Module.__call__`, `graph.walk` and `Optimizer.step` ask `watching` and, where somebody watches, hand
+over what they were about to do. The watcher does it by the same function, while whoever watched before looks on, and
+keeps what it wants to know. Where nobody watches, that is one question of 30 ns.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,19 +23,30 @@ class Watcher:
     def __init__(self) -> None:
         self.outer = watching()
 
-    def operation(self, apply: Callable[..., Any], op: Any, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """Run an operation; its result."""
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Whoever watched before looks on inside: what is done there would come back here for ever."""
         token = _watcher.set(self.outer)
         try:
-            return apply(op, *inputs, **params)
+            yield
         finally:
             _watcher.reset(token)
+
+    def operation(self, apply: Callable[..., Any], op: Any, inputs: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """Run an operation; its result."""
+        with self._aside():
+            return apply(op, *inputs, **params)
 
     def call(self, module: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Run a module's forward; what it gives. This watcher goes on to see what happens inside."""
         if self.outer is not None:
             return self.outer.call(module, inputs, options)
         return module.forward(*inputs, **options)
+
+    def step(self, step: Callable[[Any], None], optimizer: Any) -> None:
+        """Let an optimizer make its step."""
+        with self._aside():
+            step(optimizer)
 
     def walk(self, cotangents: dict[Any, Any], pull_back: PullBack) -> PullBack:
         """What a walk back shall do at each node, in place of `pull_back`. The walk adds up in `cotangents`."""

@@ -9,6 +9,7 @@ from ..errors import ShapeError
 from ..formulas.types import Array, Namespace
 from ..kernels import enabled
 from ..tensor import Tensor
+from ..watch import watching
 from .groups import Group, Params, make_groups
 from .inplace import InPlace
 from .runner import Runner
@@ -96,6 +97,8 @@ class Optimizer:
         Nothing has moved then: all is computed, or has the memory that it needs, before anything is written. (Only
         parameters that share memory go one by one.)
         """
+        if (watcher := watching()) is not None:
+            return watcher.step(Optimizer.step, self)
         options, rule = self._options(), self.in_place if enabled() else None
         runner, name = self._runner, type(self).__name__
         prepared, rest = runner.prepare(name, rule, self.param_groups, options, self._state)
