@@ -5,6 +5,7 @@ import pytest
 from helpers import l2_norm
 
 import tinynorm as tn
+from tinynorm.kernels import Kernel
 
 
 @pytest.fixture
@@ -552,3 +553,102 @@ def test_a_backward_that_takes_something_else_is_refused_where_it_is_written():
     with pytest.raises(tn.errors.ArgumentError, match=r"pair: a backward formula takes \(xp, dy, cache\)"):
         pair.backward(lambda dy, cache: (dy, dy))
     pair.backward(lambda xp, dy, cache, needs: (dy, dy))
+
+
+# A kernel of one's own
+
+
+def with_kernel(**parts):
+    """3 x, whose kernel counts how often its forward and backward run, and gives parts that a test wants otherwise."""
+    calls = {"forward": 0, "backward": 0}
+
+    @tn.op("triple")
+    def triple(xp, x):
+        return 3.0 * x, None
+
+    @triple.backward
+    def _(xp, dy, cache):
+        return 3.0 * dy
+
+    def forward(needs, x):
+        calls["forward"] += 1
+        return x + x + x, x
+
+    def backward(dy, x, needs):
+        calls["backward"] += 1
+        return (dy + dy + dy,)
+
+    suits = {"suits": lambda x: isinstance(x, np.ndarray) and x.ndim == 1}
+    triple.kernel(Kernel(**{**suits, "forward": forward, "backward": backward, **parts}))
+    return triple, calls
+
+
+def test_a_kernel_serves_where_it_suits():
+    triple, calls = with_kernel()
+    for value, runs in ([1.0, 2.0], 1), ([[1.0, 2.0]], 0), (1.0, 0):
+        x, before = leaf(value), dict(calls)
+        y = triple(x)
+        y.backward(np.ones_like(y.data))
+        np.testing.assert_array_equal(y.data, 3.0 * x.data)
+        np.testing.assert_array_equal(x.grad, np.full(x.shape, 3.0))
+        assert calls == {name: n + runs for name, n in before.items()}
+
+
+def test_the_formulas_run_where_they_are_asked_for():
+    triple, calls = with_kernel()
+    with tn.formulas_only():
+        triple(leaf([1.0])).backward()
+    assert calls == {"forward": 0, "backward": 0}
+    x = leaf([1.0])
+    (slope,) = tn.grad((triple(x) ** 2).sum(), x, create_graph=True)
+    np.testing.assert_allclose(tn.grad(slope.sum(), x)[0].data, [18.0])
+    assert tn.gradcheck(triple, [[1.0, -2.0]])
+
+
+def test_a_kernel_that_gives_up_leaves_it_to_the_formula():
+    triple, calls = with_kernel(forward=lambda needs, x: None)
+    x = leaf([1.0])
+    triple(x).backward()
+    assert x.grad.tolist() == [3.0]
+    assert calls["backward"] == 0
+
+
+def test_a_wrong_gradient_of_a_kernel_is_found():
+    triple, _ = with_kernel(backward=lambda dy, x, needs: (2.0 * dy,))
+    with pytest.raises(tn.errors.GradientError, match="triple"):
+        tn.gradcheck(triple, [[1.0, -2.0]])
+
+
+@pytest.mark.parametrize("gradients", [(), (np.ones(1), np.ones(1))])
+def test_a_kernel_with_a_wrong_number_of_gradients(gradients):
+    triple, _ = with_kernel(backward=lambda dy, x, needs: gradients)
+    x = leaf([1.0])
+    with pytest.raises(tn.errors.ShapeError, match=f"triple has 1 inputs.*returned {len(gradients)} gradients"):
+        triple(x).backward()
+    assert x.grad is None
+
+
+def test_a_kernel_gives_away_no_array_of_its_cache():
+    kept = np.ones(1, np.float32)
+    triple, _ = with_kernel(forward=lambda needs, x: (3.0 * x, kept), backward=lambda dy, cache, needs: (cache,))
+    x = leaf([1.0])
+    triple(x).backward()
+    x.grad[:] = 7.0
+    assert kept.tolist() == [1.0]
+
+
+def test_a_kernel_stays_with_its_operation():
+    """Whatever was made of the operation before, such as its property test, means the same one."""
+    triple, calls = with_kernel()
+    operation = triple._op
+    triple.kernel(operation.kernel)
+    assert triple._op is operation
+    triple.backward(lambda xp, dy, cache: 3.0 * dy)
+    triple(leaf([1.0])).backward()
+    assert calls == {"forward": 1, "backward": 1}
+
+
+def test_a_kernel_is_a_kernel():
+    triple, _ = with_kernel()
+    with pytest.raises(tn.errors.ArgumentError, match=r"^triple: kernel takes a tinynorm\.kernels\.Kernel, not <"):
+        triple.kernel(lambda x: x)

@@ -1,7 +1,7 @@
 """`tn.op`: a new operation, in its author's own file."""
 
 from collections.abc import Callable
-from functools import update_wrapper, wraps
+from functools import partial, update_wrapper, wraps
 from inspect import signature
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from .backend import is_array
 from .errors import ArgumentError, GraphError
+from .kernels import Kernel
 from .memory import cached_arrays
 from .op import Formula, Op
 from .tensor import Tensor, apply
@@ -47,7 +48,10 @@ def op(name: str) -> Callable[[Formula], "NewOp"]:
 
 
 class NewOp:
-    """An operation of a user's own. Made by `op`; call it on Tensors, and give it its `backward` once."""
+    """An operation of a user's own. Made by `op`; call it on Tensors, and give it its `backward` once.
+
+    Where speed matters, it can have a `kernel` besides.
+    """
 
     def __init__(self, name: str, forward: Formula) -> None:
         self._op = Op(name, forward, self._missing)
@@ -61,8 +65,43 @@ class NewOp:
             raise ArgumentError(
                 f"{self._op.name}: a backward formula takes (xp, dy, cache), or (xp, dy, cache, needs), but {error}"
             ) from error
-        self._op = Op(self._op.name, self._op.forward, _with_gradients_of_its_own(formula))
+        self._op = Op(self._op.name, self._op.forward, _with_gradients_of_its_own(formula), kernel=self._op.kernel)
         return formula
+
+    def kernel(self, kernel: Kernel) -> Kernel:
+        """Take a faster pair, which serves NumPy's arrays where its `suits` says so; `Kernel` has what it must be.
+
+        Complex steps, derivatives of derivatives and ``with tn.formulas_only():`` run the formulas nevertheless.
+
+        Raises:
+            ArgumentError: for what is no Kernel.
+
+        >>> import numpy as np
+        >>> import tinynorm as tn
+        >>> from tinynorm.kernels import Kernel
+        >>> @tn.op("cube")
+        ... def cube(xp, x):
+        ...     return x**3, x
+        >>> @cube.backward
+        ... def _(xp, dy, x):
+        ...     return dy * (3.0 * x * x)
+        >>> _ = cube.kernel(Kernel(
+        ...     suits=lambda x: isinstance(x, np.ndarray),
+        ...     forward=lambda needs, x: (x * x * x, x),
+        ...     backward=lambda dy, x, needs: (3.0 * (dy * x * x),),
+        ... ))
+        >>> float(cube(tn.tensor(2.0)))
+        8.0
+        """
+        if not isinstance(kernel, Kernel):
+            raise ArgumentError(f"{self._op.name}: kernel takes a tinynorm.kernels.Kernel, not {kernel!r}")
+
+        def formula(xp: Any, dy: Any, cache: Any, needs: Any) -> Any:
+            return kernel.backward(dy, cache, needs)
+
+        pair = Op(self._op.name, self._op.forward, _with_gradients_of_its_own(formula))  # which checks gradients
+        self._op.kernel = kernel._replace(backward=partial(pair.pull_back, np))
+        return kernel
 
     def __call__(self, *inputs: Any, **options: Any) -> Tensor:
         """Run the operation on its inputs, which are given by position; keywords are plain options."""
