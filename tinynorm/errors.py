@@ -95,7 +95,15 @@ class GraphError(TinynormError, RuntimeError):
 
 
 class AnomalyError(TinynormError, FloatingPointError):
-    """A nan or an infinity that was made from finite numbers while `tinynorm.detect_anomaly` looked on."""
+    """A nan or an infinity that was made from finite numbers while `tinynorm.detect_anomaly` looked on.
+
+    >>> import numpy as np
+    >>> import tinynorm as tn
+    >>> with np.errstate(divide="ignore"), tn.detect_anomaly():
+    ...     tn.log([0.0])
+    Traceback (most recent call last):
+    tinynorm.errors.AnomalyError: log: makes -inf from finite input, ...
+    """
 
 
 class GradientError(TinynormError, AssertionError):
@@ -130,7 +138,15 @@ class DataError(TinynormError, ValueError):
 
 
 class DivergedError(TinynormError, RuntimeError):
-    """A loss that is nan or infinite, in a run that should not go on."""
+    """A loss that is nan or infinite, in a run that should not go on.
+
+    >>> import tinynorm as tn
+    >>> try:
+    ...     tn.optim.LossGuard().check(float("nan"), step=7, indices=[3, 1], checkpoint="run.npz")
+    ... except tn.errors.DivergedError as error:
+    ...     error.step, error.indices, error.checkpoint
+    (7, (3, 1), 'run.npz')
+    """
 
     step: int  #: where it happened
     indices: tuple[object, ...]  #: the rows of its batch in the data

@@ -11,7 +11,7 @@ from ..errors import DivergedError
 from ..options import count, integer, number
 from ..tensor import Tensor
 
-SHOWN = 8  #: indices in the message; the error has all of them
+SHOWN = 64  #: indices in the message; the error has all of them
 
 
 class LossGuard:
