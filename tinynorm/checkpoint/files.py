@@ -66,7 +66,8 @@ def load(path: PathLike) -> Any:
     """The state that `save` was given, to the last bit; its arrays as NumPy's, in C order.
 
     From a file that another program wrote, safetensors or .npz, it is a dict of the arrays under their names. Nothing
-    that is in a file is ever executed, and memory is asked for only once the sizes that a file claims are true.
+    that is in a file is ever executed, and the sizes that a file claims are checked, or bounded where it is compressed,
+    before memory is asked for.
 
     Args:
         path: ends in .safetensors or .npz.

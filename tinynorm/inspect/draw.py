@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 from collections.abc import Mapping
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..tensor import Tensor
 from .graphs import in_order, source_of
 from .table import Operand, described
 
-TEXT = (".dot", ".gv")  #: files that hold the text itself
+TEXT = ("dot", "gv")  #: suffixes of files that hold the text itself
 NOTEBOOK = 300  #: operations of which a notebook shows a picture unasked; more take dot minutes
 HEAD = """\
 digraph {
@@ -47,7 +47,7 @@ class Drawing(str):
     def _repr_svg_(self) -> str | None:
         if shutil.which("dot") is None or self.count("\n") > NOTEBOOK:
             return None
-        return rendered(self, "svg").decode()
+        return _rendered(self, "svg").decode()
 
 
 def draw(
@@ -83,7 +83,7 @@ def draw(
     root = source_of("draw", tensor)
     text = Drawing("\n".join(_lines(root, in_order(root), _names(names))))
     if file is not None:
-        _write(text, Path(fspath(file)))
+        _write(text, Path(file))
     return text
 
 
@@ -110,7 +110,6 @@ def _lines(root: Source, nodes: list[Node], names: dict[Source, str]) -> list[st
         return begun[key]
 
     def arrow(source: Source | None, kept: Any, into: str) -> None:
-        operand = Operand((), root.dtype)
         if isinstance(source, Node):
             start, operand = ids[source], Operand(source.shape, source.dtype)
         elif source is not None:
@@ -142,13 +141,13 @@ def _write(text: str, file: Path) -> None:
     kind = file.suffix.removeprefix(".").lower()
     if not kind:
         raise ArgumentError(f"draw: {str(file)!r} must end in a suffix that says the format, such as .svg or .dot")
-    if file.suffix in TEXT:
+    if kind in TEXT:
         file.write_text(text, encoding="utf-8")
     else:
-        file.write_bytes(rendered(text, kind))
+        file.write_bytes(_rendered(text, kind))
 
 
-def rendered(text: str, kind: str) -> bytes:
+def _rendered(text: str, kind: str) -> bytes:
     """The picture, by Graphviz."""
     program = shutil.which("dot")
     if program is None:

@@ -141,19 +141,15 @@ def described(operand: Operand, usual: Any) -> str:
 
 def _size(n: int) -> str:
     """Bytes, to three digits."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if n >= scale:
-            return f"{_three(n / scale)} {unit}"
-    return f"{n} B"
+    return f"{n} B" if n < 1e3 else _scaled(n, (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)))
 
 
 def _time(seconds: float) -> str:
     """Seconds, to three digits."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= scale:
-            return f"{_three(seconds / scale)} {unit}"
-    return f"{_three(seconds / 1e-6)} µs"
+    return _scaled(seconds, (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)))
 
 
-def _three(x: float) -> str:
-    return f"{x:.{max(0, 2 - len(str(int(x))) + 1)}f}"
+def _scaled(x: float, units: Sequence[tuple[str, float]]) -> str:
+    """To three digits, in the largest unit of which there is one, or the last."""
+    unit, scale = next((unit for unit in units if x >= unit[1]), units[-1])
+    return f"{x / scale:.{max(0, 3 - len(str(int(x / scale))))}f} {unit}"

@@ -75,13 +75,10 @@ indices 5, 1; go on from the last good checkpoint, run.npz
     ) -> DivergedError:
         place = f", the {_ordinal(self.in_a_row)} in a row that is not finite" if self.in_a_row > 1 else ""
         rows = ", ".join(map(str, indices[:SHOWN])) + (f", … ({len(indices)} in all)" if len(indices) > SHOWN else "")
-        remedy = "no checkpoint has been saved" if checkpoint is None else "go on from the last good checkpoint, "
-        error = DivergedError(
-            f"the loss of step {step} is {loss}{place}; its batch has the indices {rows}; "
-            f"{remedy}{'' if checkpoint is None else fspath(checkpoint)}"
-        )
-        error.step, error.indices = step, indices
-        error.checkpoint = None if checkpoint is None else fspath(checkpoint)
+        path = None if checkpoint is None else fspath(checkpoint)
+        remedy = "no checkpoint has been saved" if path is None else f"go on from the last good checkpoint, {path}"
+        error = DivergedError(f"the loss of step {step} is {loss}{place}; its batch has the indices {rows}; {remedy}")
+        error.step, error.indices, error.checkpoint = step, indices, path
         return error
 
 
