@@ -427,3 +427,19 @@ def test_a_failed_backward_leaves_no_half_done_gradient():
             loss.backward()
     assert a.grad is None
     assert b.grad is None
+
+
+def test_an_option_that_is_infinite_makes_no_anomaly():
+    @tn.op("scale")
+    def scale(xp, a, *, k):
+        return a * k, k
+
+    @scale.backward
+    def _(xp, dy, k):
+        return dy * k
+
+    x = tn.tensor([1.0, 2.0], requires_grad=True)
+    with tn.detect_anomaly():
+        y = scale(x, k=float("inf"))
+        y.backward([1.0, 1.0])
+    assert np.isinf(x.grad).all()

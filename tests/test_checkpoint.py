@@ -1006,3 +1006,12 @@ def test_a_run_goes_on_bit_for_bit(path):
     steps(resumed, 3)
     assert bits(state(resumed)) == bits(state(whole))
     assert bits(state(resumed)) != bits(state(stopped))
+
+
+@pytest.mark.parametrize(
+    "arrays", [{"notes": np.frombuffer(b"beside tinynorm.json", "u1")}, {"tinynorm.json": np.ones(2)}]
+)
+def test_a_foreign_file_may_speak_of_the_description(tmp_path, arrays):
+    np.savez(tmp_path / "foreign.npz", **arrays)
+    loaded = tn.load(tmp_path / "foreign.npz")
+    assert {name: a.tolist() for name, a in loaded.items()} == {name: a.tolist() for name, a in arrays.items()}

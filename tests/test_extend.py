@@ -652,3 +652,14 @@ def test_a_kernel_is_a_kernel():
     triple, _ = with_kernel()
     with pytest.raises(tn.errors.ArgumentError, match=r"^triple: kernel takes a tinynorm\.kernels\.Kernel, not <"):
         triple.kernel(lambda x: x)
+
+
+@pytest.mark.parametrize("result", [lambda x: x**3, lambda x: (x.astype(object), x)])
+def test_a_kernel_whose_forward_gives_something_else_is_refused(result):
+    @tn.op("cube")
+    def cube(xp, x):
+        return x**3, x
+
+    cube.kernel(Kernel(lambda x: True, lambda needs, x: result(x), lambda dy, x, needs: (3 * dy * x * x,)))
+    with pytest.raises(tn.errors.TinynormError, match=r"cube: .*kernel's"):
+        cube(tn.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True))

@@ -103,3 +103,9 @@ def test_the_weights_of_a_skipped_batch_stay():
         return w.item()
 
     assert run([2.0, NAN, 3.0]) == run([2.0, 3.0])
+
+
+def test_indices_may_come_one_by_one_and_be_anything():
+    assert stopped(tn.optim.LossGuard(), NAN, 3, (i for i in [1, 2])).indices == (1, 2)
+    assert stopped(tn.optim.LossGuard(), NAN, 3, [(1, 2), (3,)]).indices == ((1, 2), (3,))
+    assert stopped(tn.optim.LossGuard(), NAN, 3, tn.tensor([4, 5])).indices == (4, 5)

@@ -86,7 +86,7 @@ class _Detective(Watcher):
         """A formula on Tensors consists of operations itself. Of these none is judged, as none is on arrays."""
         y: Tensor = super().operation(apply, op, inputs, params)
         fine = _finite(y)
-        if not fine and not graph.is_closed() and all(map(_finite, inputs)):
+        if not fine and not graph.is_closed() and all(map(_finite, (*inputs, *params.values()))):
             raise _anomaly(f"{op.name}: makes {_amiss(y._data, FROM_FINITE)} of its result, at\n{_users_line()}")
         if type(y._source) is Node:
             _sites[y._source] = _users_line()._replace(finite=fine)
@@ -146,6 +146,8 @@ def _finite(value: Any) -> bool:
 
 def _had_finite_inputs(node: Node) -> bool:
     """Whether all that the operation was given was finite. Of a result that nobody looked at, the cache must tell."""
+    if not all(map(_finite, node.params.values())):
+        return False
     for source, kept in zip(node.sources, node.inputs, strict=True):
         if isinstance(kept, Guard):
             known = _finite(kept.array)

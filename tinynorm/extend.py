@@ -1,13 +1,14 @@
 """`tn.op`: a new operation, in its author's own file."""
 
 from collections.abc import Callable
-from functools import partial, update_wrapper, wraps
+from functools import update_wrapper, wraps
 from inspect import signature
 from typing import Any
 
 import numpy as np
 
 from .backend import is_array
+from .convert import computed
 from .errors import ArgumentError, GraphError
 from .kernels import Kernel
 from .memory import cached_arrays
@@ -100,7 +101,21 @@ class NewOp:
             return kernel.backward(dy, cache, needs)
 
         pair = Op(self._op.name, self._op.forward, _with_gradients_of_its_own(formula))  # which checks gradients
-        self._op.kernel = kernel._replace(backward=partial(pair.pull_back, np))
+
+        @wraps(kernel.forward)
+        def forward(needs: Any, *inputs: Any, **options: Any) -> Any:
+            found = kernel.forward(needs, *inputs, **options)
+            if found is None:
+                return None
+            if not isinstance(found, tuple) or len(found) != 2:
+                raise ArgumentError(f"{self._op.name}: a kernel's forward must return two things, (y, cache), or None")
+            return computed(self._op.name, "the kernel's y", found[0], np), found[1]
+
+        @wraps(kernel.backward)
+        def backward(dy: Any, cache: Any, needs: Any) -> Any:
+            return pair.pull_back(np, dy, cache, needs)
+
+        self._op.kernel = kernel._replace(forward=forward, backward=backward)
         return kernel
 
     def __call__(self, *inputs: Any, **options: Any) -> Tensor:

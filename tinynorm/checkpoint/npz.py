@@ -4,6 +4,7 @@ It is a zip archive of .npy files, here with one entry more for the description.
 which the format lacks, is kept as uint16 with the same bits.
 """
 
+import re
 from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
@@ -13,12 +14,14 @@ import numpy as np
 from numpy.lib import format as npy
 
 from ..errors import DataError
-from .nesting import MARK, Arrays
+from .nesting import Arrays
 
 SUFFIX = ".npz"
 DESCRIPTION = "tinynorm.json"
 LONGEST_NAME = 60_000  #: bytes; the archive counts them in 16 bits
 SWELLS, ALWAYS = 100, 1 << 30  #: a compressed file may unpack to so many times its size, and to 1 GiB in any case
+
+LOST = re.compile(rb"PK\x03\x04.{22}\x0d\x00..tinynorm\.json(?!\.npy)", re.DOTALL)  #: the description's own header
 
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}  #: version 3 is for names of fields
 
@@ -53,7 +56,7 @@ def unpack(raw: bytes) -> tuple[str | None, Arrays]:
                 text = content.decode()
             else:
                 arrays[entry.filename.removesuffix(".npy")] = _array(entry.filename, content)
-    if text is None and any(sign.encode() in raw for sign in (DESCRIPTION, MARK)):
+    if text is None and LOST.search(raw):
         raise DataError("is damaged: it has a description, which its directory has lost")
     return text, arrays
 

@@ -5,8 +5,6 @@ from math import isfinite
 from os import PathLike, fspath
 from typing import Any
 
-import numpy as np
-
 from ..errors import DivergedError
 from ..options import count, integer, number
 from ..tensor import Tensor
@@ -68,7 +66,7 @@ indices 5, 1; go on from the last good checkpoint, run.npz
         self.in_a_row += 1
         if self.in_a_row <= self.skip:
             return False
-        raise self._diverged(value, step, tuple(np.asarray(indices).reshape(-1).tolist()), checkpoint)
+        raise self._diverged(value, step, _listed(indices), checkpoint)
 
     def _diverged(
         self, loss: float, step: int, indices: tuple[Any, ...], checkpoint: str | PathLike[str] | None
@@ -80,6 +78,14 @@ indices 5, 1; go on from the last good checkpoint, run.npz
         error = DivergedError(f"the loss of step {step} is {loss}{place}; its batch has the indices {rows}; {remedy}")
         error.step, error.indices, error.checkpoint = step, indices, path
         return error
+
+
+def _listed(indices: Any) -> tuple[Any, ...]:
+    if isinstance(indices, Tensor):
+        indices = indices.numpy()
+    if hasattr(indices, "tolist"):  # an array, of a device as well
+        return tuple(indices.reshape(-1).tolist())
+    return tuple(indices) if isinstance(indices, Iterable) else (indices,)
 
 
 def _ordinal(n: int) -> str:
