@@ -1,9 +1,9 @@
 """A training run that survives: all that its next step depends on, and the file that keeps it.
 
 What to look for: `Progress.state_dict`. A run that goes on from it makes the very steps that it would have made without
-a break, bit for bit; leave out one entry, and it makes others. When the file is written is the business of `Keeper`: at
-the start, after every epoch, and when Ctrl-C or a job scheduler's SIGTERM asks for an end, which then comes after the
-step at hand.
+a break, bit for bit; without the moments, the generator or the rows that are left, it would make others. When the file
+is written is the business of `Keeper`: at the start, after every epoch, and when Ctrl-C or a job scheduler's SIGTERM
+asks for an end, which then comes after the step at hand.
 """
 
 import shlex

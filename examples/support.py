@@ -74,12 +74,9 @@ def run(main: Callable[[], None]) -> None:
         # The matrices are small: a second BLAS thread gains nothing, and costs much where another program is at work.
         with optional("threadpoolctl", "examples").threadpool_limits(1, user_api="blas"):
             main()
-    except mendable as error:
+    except (*mendable, tn.errors.DivergedError) as error:
         print(f"{sys.argv[0]}: {error}", file=sys.stderr)
-        sys.exit(2)
-    except tn.errors.DivergedError as error:
-        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, mendable) else 1)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
